@@ -1,0 +1,74 @@
+"""Advantages: how much better an episode did than its siblings.
+
+Pure functions. An estimator sees the rewards of one group, one number per episode, and returns what
+to subtract from and divide each by. An episode counts once in its group however many contexts it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from recollect.types import Context, Episode
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A = (reward - center) / scale, for each of the G episodes of a group."""
+
+    center_G: np.ndarray
+    scale: float = 1.0
+
+
+Estimator = Callable[[np.ndarray], Baseline]
+
+
+def grpo(rewards_G: np.ndarray, by_std: bool = False, epsilon: float = 1e-6) -> Baseline:
+    """A_i = r_i - mean(r), divided by std(r) + epsilon if `by_std`.
+
+    The standard deviation is the sample's (G - 1). MemAgent's stable recipe does not divide. A group
+    of one has nothing to be compared with: mean 0 and deviation 1, as in the reference systems.
+    """
+    if len(rewards_G) == 1:
+        return Baseline(np.zeros(1))
+    center_G = np.full(len(rewards_G), rewards_G.mean())
+    return Baseline(center_G, float(rewards_G.std(ddof=1)) + epsilon if by_std else 1.0)
+
+
+def rloo(rewards_G: np.ndarray) -> Baseline:
+    """A_i = r_i - mean of the other rewards (leave one out)."""
+    if len(rewards_G) == 1:
+        return Baseline(np.zeros(1))
+    return Baseline((rewards_G.sum() - rewards_G) / (len(rewards_G) - 1))
+
+
+def group_advantages(group: Sequence[Episode], estimator: Estimator) -> list[list[float]]:
+    """Return one advantage per context of every episode; 0 for failed and untrained ones.
+
+    Contexts are compared within their stratum. An episode enters a stratum with the mean of its
+    contexts' rewards there, once.
+    """
+    advantages = [[0.0] * len(episode.contexts) for episode in group]
+    strata: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for i, episode in enumerate(group):
+        if episode.ok:
+            for j, context in enumerate(episode.contexts):
+                if context.trainable:
+                    strata[context.stratum][i].append(j)
+    for members in strata.values():
+        rewards = {i: [_reward(group[i], group[i].contexts[j]) for j in js] for i, js in members.items()}
+        baseline = estimator(np.array([np.mean(own) for own in rewards.values()]))
+        for g, (i, js) in enumerate(members.items()):
+            for j, reward in zip(js, rewards[i], strict=True):
+                advantages[i][j] = float((reward - baseline.center_G[g]) / baseline.scale)
+    return advantages
+
+
+def _reward(episode: Episode, context: Context) -> float:
+    reward = episode.reward if context.reward is None else context.reward
+    if reward is None:
+        raise ValueError(f"episode {episode.rollout} of task {episode.task.id} has no reward")
+    return reward

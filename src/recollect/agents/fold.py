@@ -1,0 +1,175 @@
+"""Fold: read chunk by chunk, rewrite one text memory each time, answer from it (MemAgent's loop).
+
+Each chunk and each question is a context of its own, so nothing but the memory is carried along.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from recollect.chat import Chats
+from recollect.concurrency import concurrently
+from recollect.memory.text import TextMemory
+from recollect.rendering import Message, Part, Tokenizer, user
+from recollect.types import Question, Task
+
+NO_MEMORY = "No previous memory"
+
+
+@dataclass(frozen=True)
+class FoldPrompts:
+    """Texts with the fields {problem}, {memory} and {chunk}; each field at most once."""
+
+    chunk_first: str = (
+        "You are reading a long text one section at a time, to solve a problem later. Here are the"
+        " problem, the next section, and your memory of the sections before it.\n\n"
+        "<problem>\n{problem}\n</problem>\n\n<section>\n{chunk}\n</section>\n\n"
+        "<memory>\n{memory}\n</memory>\n\n"
+        "Rewrite the memory: add what the section says that helps with the problem, and keep"
+        " everything in it that still matters. Reply with the new memory only.\n\nNew memory:"
+    )
+    memory_first: str = (
+        "You are reading a long text one section at a time, to solve a problem later. Here are the"
+        " problem, your memory of the sections so far, and the next section.\n\n"
+        "<problem>\n{problem}\n</problem>\n\n<memory>\n{memory}\n</memory>\n\n"
+        "<section>\n{chunk}\n</section>\n\n"
+        "Rewrite the memory: add what the section says that helps with the problem, and keep"
+        " everything in it that still matters. Reply with the new memory only.\n\nNew memory:"
+    )
+    answer: str = (
+        "You have read a long text and kept a memory of it. Solve the problem from the memory and put"
+        " the answer in \\boxed{}.\n\n<problem>\n{problem}\n</problem>\n\n"
+        "<memory>\n{memory}\n</memory>\n\nYour answer:"
+    )
+    unknown_problem: str = "Questions about anything in the text will be asked when it has ended."
+    """Stands for the problem where the memory is written without knowing it."""
+
+
+@dataclass(frozen=True)
+class FoldAgent:
+    """memory := policy(problem, chunk, memory) for every chunk; then answer from the memory."""
+
+    chunk_size: int | None = 5000
+    """Tokens per chunk; None takes the task's own chunks as they are."""
+    max_memory_tokens: int = 1024
+    max_answer_tokens: int = 1024
+    max_chunks: int | None = None
+    """Longer texts lose their middle: the first and the last half of this many chunks are read."""
+    order: Literal["chunk_first", "memory_first"] = "chunk_first"
+    """Chunk first lets siblings share the prompt's prefix; memory first is the published order."""
+    query_aware: bool = True
+    """Whether the questions are known while reading."""
+    prompts: FoldPrompts = FoldPrompts()
+
+    def new_memory(self, task: Task) -> TextMemory:
+        """Start with nothing written."""
+        return TextMemory()
+
+    async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
+        """Fold the chunks into the memory, asking each question at its position."""
+        problem = "\n".join(q.text for q in task.questions)
+        if not self.query_aware:
+            problem = self.prompts.unknown_problem
+        pending = dict(enumerate(task.questions))
+        answers: dict[int, str] = {}
+        tokenizer = chats.models["memory"].renderer.tokenizer
+        for number, (chunk, read) in enumerate(self.windows(task, tokenizer), 1):
+            await self._update(problem, chunk, f"chunk {number}", chats, memory)
+            due = {i: q for i, q in pending.items() if _is_due(q, read)}
+            answers |= await self._ask(due, chats, memory)
+            pending = {i: q for i, q in pending.items() if i not in due}
+        answers |= await self._ask(pending, chats, memory)
+        return [answers[i] for i in range(len(task.questions))]
+
+    async def _update(
+        self, problem: str, chunk: list[int], label: str, chats: Chats, memory: TextMemory
+    ) -> None:
+        template = getattr(self.prompts, self.order)
+        prompt = _fill(template, problem=problem, chunk=chunk, memory=_shown(memory))
+        chat = chats.open("memory", label=label)
+        reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
+        memory.replace(reply.text, reply.token_ids, label)
+
+    async def _ask(
+        self, questions: dict[int, Question], chats: Chats, memory: TextMemory
+    ) -> dict[int, str]:
+        async def ask(i: int, question: Question) -> str:
+            # One memory serves many questions: question i is compared with question i of siblings.
+            name = f"question {i + 1}"
+            chat = chats.open("answer", label=name, stratum=name, question=i)
+            prompt = _fill(self.prompts.answer, problem=question.text, memory=_shown(memory))
+            return (await chat.say(prompt, max_tokens=self.max_answer_tokens)).text
+
+        texts = await concurrently(ask(i, q) for i, q in questions.items())
+        return dict(zip(questions, texts, strict=True))
+
+    def windows(self, task: Task, tokenizer: Tokenizer) -> Iterator[tuple[list[int], int]]:
+        """Yield (tokens, index of the last task chunk read) for every step of the fold."""
+        pieces: Iterable[tuple[list[int], int]] = (
+            (tokenizer.encode(text if not i or self.chunk_size is None else "\n\n" + text), i)
+            for i, text in enumerate(task.chunks)
+        )
+        if self.chunk_size is None:
+            yield from pieces
+            return
+        if self.max_chunks is not None:
+            pieces = cut_centre(pieces, self.max_chunks * self.chunk_size)
+        asked = {q.position for q in task.questions if q.position is not None}
+        held: list[int] = []
+        read = -1
+        for ids, read in pieces:
+            held += ids
+            while len(held) > self.chunk_size:
+                # The piece's tail is still to come, so its own position is not reached yet.
+                yield held[: self.chunk_size], read - 1
+                held = held[self.chunk_size :]
+            if held and (len(held) == self.chunk_size or read in asked):
+                yield held, read
+                held = []
+        if held:
+            yield held, read
+
+
+def cut_centre(
+    pieces: Iterable[tuple[list[int], int]], limit: int
+) -> Iterator[tuple[list[int], int]]:
+    """Pass on the first and the last half of `limit` tokens, holding no more than that half."""
+    head, tail_limit = limit - limit // 2, limit // 2
+    tail: deque[tuple[list[int], int]] = deque()
+    held = 0
+    for ids, i in pieces:
+        if head:
+            yield ids[:head], i
+            ids, head = ids[head:], max(0, head - len(ids))
+        tail.append((ids, i))
+        held += len(ids)
+        while held - len(tail[0][0]) >= tail_limit and len(tail) > 1:
+            held -= len(tail.popleft()[0])
+        if held > tail_limit:
+            first, j = tail[0]
+            tail[0] = (first[held - tail_limit :], j)
+            held = tail_limit
+    yield from tail
+
+
+def _is_due(question: Question, read: int) -> bool:
+    return question.position is not None and question.position <= read
+
+
+def _shown(memory: TextMemory) -> Part:
+    return memory.token_ids or memory.text or NO_MEMORY
+
+
+def _fill(template: str, **fields: Part) -> Message:
+    """Cut a template at its fields and put the given parts there, text or tokens."""
+    parts: list[Part] = [template]
+    for name, value in fields.items():
+        for at, part in enumerate(parts):
+            if isinstance(part, str) and "{" + name + "}" in part:
+                before, _, after = part.partition("{" + name + "}")
+                parts[at : at + 1] = [p for p in (before, value, after) if len(p)]
+                break
+    return user(*parts)

@@ -1,0 +1,44 @@
+"""A policy whose replies come from a function of the prompt's text: for tests, demos and play."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from recollect.rendering import Tokenizer
+from recollect.types import Completion, Sampling
+
+Script = Callable[[str], str | Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class ScriptedPolicy:
+    """Answer every prompt with `script(prompt text)`, in tokens, ending with the end token."""
+
+    tokenizer: Tokenizer
+    script: Script
+    logprob: float = -1.0
+    """Given to every token, so that a script can stand in for a sampled model."""
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Return the scripted reply, cut at `max_tokens` like any other completion."""
+        reply = self.script(self.tokenizer.decode(prompt_ids))
+        text = await reply if inspect.isawaitable(reply) else reply
+        ids = [*self.tokenizer.encode(text), *self.tokenizer.end_ids[:1]]
+        cut = ids[: sampling.max_tokens]
+        stop = "stop" if len(cut) == len(ids) else "length"
+        return Completion(tuple(cut), (self.logprob,) * len(cut), stop)
+
+
+def replies(texts: Iterable[str]) -> Script:
+    """Make a script that gives the texts one after another, whatever is asked."""
+    left: Iterator[str] = iter(texts)
+
+    def script(_prompt: str) -> str:
+        try:
+            return next(left)
+        except StopIteration:
+            raise ValueError("the scripted policy has no reply left") from None
+
+    return script

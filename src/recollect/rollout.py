@@ -1,0 +1,82 @@
+"""Rollout: run many episodes at once; what fails is recorded and the rest goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from recollect.agents.base import Agent
+from recollect.chat import Chats, Model
+from recollect.concurrency import concurrently
+from recollect.errors import BoundaryError, boundary
+from recollect.rewards import Reward
+from recollect.seeds import Key
+from recollect.types import Episode, Failure, Task
+
+Group = list[Episode]
+"""The episodes of one task, compared with one another."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """How episodes are run: which agent, which models, what is rewarded."""
+
+    agent: Agent
+    models: Mapping[str, Model]
+    reward: Reward
+    concurrency: int = 1024
+    """Episodes in flight at once."""
+    timeout: float | None = None
+    """Seconds before an episode counts as failed."""
+
+    async def groups(
+        self,
+        tasks: Sequence[Task],
+        n: int,
+        key: Key,
+        on_episode: Callable[[Episode], None] = lambda _episode: None,
+    ) -> list[Group]:
+        """Run `n` episodes of every task; return one group per task, in order."""
+        slots = asyncio.Semaphore(self.concurrency)
+
+        async def one(task: Task, rollout: int) -> Episode:
+            async with slots:
+                episode = await self.episode(task, rollout, key)
+            on_episode(episode)
+            return episode
+
+        episodes = await concurrently(one(task, i) for task in tasks for i in range(n))
+        return [episodes[at : at + n] for at in range(0, len(episodes), n)]
+
+    async def episode(self, task: Task, rollout: int, key: Key) -> Episode:
+        """Run one episode to its reward, or to the failure that ended it."""
+        started = time.perf_counter()
+        chats = Chats(self.models, (*key, task.id, rollout))
+        episode = Episode(task, rollout, chats.contexts)
+        try:
+            async with asyncio.timeout(self.timeout):
+                await self._run(episode, chats)
+        except BoundaryError as error:
+            episode.failure = error.failure
+        except TimeoutError:
+            episode.failure = Failure("timeout", "TimeoutError", f"no end in {self.timeout} s")
+        episode.seconds = time.perf_counter() - started
+        return episode
+
+    async def _run(self, episode: Episode, chats: Chats) -> None:
+        with boundary("memory"):
+            memory = self.agent.new_memory(episode.task)
+        episode.ops = memory.ops
+        try:
+            with boundary("agent"):
+                episode.answers = await self.agent.run(episode.task, chats, memory)
+            with boundary("reward"):
+                score = await self.reward(episode, memory)
+        finally:
+            memory.close()
+        episode.reward = score.reward
+        episode.scores = dict(score.parts)
+        for context, own in zip(episode.contexts, score.contexts, strict=bool(score.contexts)):
+            context.reward = own

@@ -1,0 +1,39 @@
+"""Samples: the contexts of a batch of groups as training data, one sample per context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from recollect.advantages import Estimator, group_advantages
+from recollect.types import Context, Episode, Sample
+
+
+def make_samples(groups: Sequence[Sequence[Episode]], estimator: Estimator) -> list[Sample]:
+    """Turn every trainable context of every finished episode into a sample."""
+    samples: list[Sample] = []
+    number = 0
+    for g, group in enumerate(groups):
+        for episode, advantages in zip(group, group_advantages(group, estimator), strict=True):
+            number += 1
+            if episode.ok:
+                samples += [
+                    make_sample(context, advantage, g, number)
+                    for context, advantage in zip(episode.contexts, advantages, strict=True)
+                    if context.trainable and context.turns
+                ]
+    return samples
+
+
+def make_sample(context: Context, advantage: float, group: int, episode: int) -> Sample:
+    """Mark what was sampled in a context and give it the advantage; nothing else is trained."""
+    # Whatever follows the last sampled token is seen by no trained prediction.
+    ids = np.array(context.ids[: context.turns[-1].end], dtype=np.int64)
+    trained = np.zeros(len(ids), dtype=bool)
+    logprobs = np.zeros(len(ids), dtype=np.float32)
+    for turn in context.turns:
+        trained[turn.start : turn.end] = True
+        logprobs[turn.start : turn.end] = turn.logprobs
+    advantages = np.where(trained, np.float32(advantage), np.float32(0))
+    return Sample(ids, trained, advantages.astype(np.float32), logprobs, group, episode)

@@ -1,0 +1,174 @@
+"""The vocabulary: tasks and questions, turns and contexts, episodes and samples.
+
+Plain data. Knows nothing of models, tokenizers, torch or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+StopReason = Literal["stop", "length"]
+"""Why a completion ended: the model stopped by itself, or it met a limit."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something asked about a task's text."""
+
+    text: str
+    answers: tuple[str, ...]
+    """Every accepted answer; the first one is shown to people."""
+    category: str = ""
+    evidence: tuple[int, ...] = ()
+    """Indices of the chunks that hold what the answer needs."""
+    position: int | None = None
+    """Asked after this chunk (0-based); None means after the last one."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Chunks of text that arrive in order, and the questions asked about them."""
+
+    id: str
+    chunks: Sequence[str]
+    """May be lazy: only `len`, indexing and iteration are used."""
+    questions: tuple[Question, ...]
+    source: str = ""
+    """The data family, for per-source scores."""
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a policy continues a prompt."""
+
+    max_tokens: int = 1024
+    temperature: float = 1.0
+    """0 picks the most likely token."""
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    """Texts that end the completion; they stay in it, because they were sampled."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a policy sampled: `token_ids` as drawn, and the log-probability of each."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """Under softmax(logits / temperature), before top-p; under softmax(logits) if greedy."""
+    stop_reason: StopReason
+
+    def __post_init__(self) -> None:
+        if len(self.token_ids) != len(self.logprobs):
+            raise ValueError(f"{len(self.token_ids)} tokens but {len(self.logprobs)} logprobs")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One model call inside a context: where its sampled tokens start, and what they are."""
+
+    start: int
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    stop_reason: StopReason
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.token_ids)
+
+
+@dataclass
+class Context:
+    """One growing token sequence of a chat: everything a model saw and said in it."""
+
+    role: str
+    """`memory` or `answer`: decides which model speaks and whether it learns."""
+    stratum: str = ""
+    """Contexts are compared with contexts of the same stratum in sibling episodes."""
+    trainable: bool = True
+    ids: list[int] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    reward: float | None = None
+    """This context's own reward; None means the episode's."""
+    question: int | None = None
+    """Index of the question this context answers."""
+    label: str = ""
+    """For people: 'chunk 3', 'question 1'."""
+
+
+@dataclass(frozen=True)
+class MemoryOp:
+    """One edit of a memory. `kind` and `data` suffice to replay it."""
+
+    kind: str
+    data: dict[str, Any]
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The error that ended an episode, and the boundary it crossed."""
+
+    boundary: str
+    kind: str
+    message: str
+
+
+@dataclass
+class Episode:
+    """One run of an agent on a task."""
+
+    task: Task
+    rollout: int
+    contexts: list[Context] = field(default_factory=list)
+    ops: list[MemoryOp] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+    """One per question, in the order of `task.questions`."""
+    reward: float | None = None
+    """Set once, before the episode is expanded into samples."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """Named measurements beside the reward."""
+    failure: Failure | None = None
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.failure is None
+
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(len(turn.token_ids) for context in self.contexts for turn in context.turns)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens sent to models, counting a context again for every turn in it."""
+        return sum(turn.start for context in self.contexts for turn in context.turns)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One context as training data. Arrays share one length, the context's."""
+
+    token_ids: np.ndarray
+    """int64"""
+    trained: np.ndarray
+    """bool: true exactly at the tokens the trainable model sampled."""
+    advantages: np.ndarray
+    """float32: zero where not trained."""
+    logprobs: np.ndarray
+    """float32: the behaviour policy's, zero where not trained."""
+    group: int
+    """Samples of one task share it; mini-batches are cut between groups."""
+    episode: int
+    """Samples of one episode share it."""
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.token_ids), len(self.trained), len(self.advantages), len(self.logprobs)}
+        if len(sizes) != 1:
+            raise ValueError(f"a sample's arrays differ in length: {sorted(sizes)}")
