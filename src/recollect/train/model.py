@@ -1,0 +1,201 @@
+"""A Hugging Face causal LM and its tokenizer, loaded once and shared by sampler and trainer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from recollect.errors import UserError
+from recollect.train import attention
+
+transformers_logging.disable_progress_bar()
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank adapters through peft; the base weights stay as they are."""
+
+    rank: int = 16
+    alpha: int = 32
+    targets: str = "all-linear"
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Which model is trained, and where."""
+
+    path: str = ""
+    """A folder that transformers can load."""
+    device: str = "auto"
+    """auto takes the first GPU if there is one, else the CPU."""
+    lora: LoraConfig | None = None
+    gradient_checkpointing: bool = False
+    threads: int = 0
+    """CPU threads for torch; 0 leaves torch's choice."""
+
+
+class HFTokenizer:
+    """A transformers tokenizer as `rendering.Tokenizer`."""
+
+    def __init__(self, hf: Any, vocab_size: int, end_ids: Sequence[int]) -> None:
+        self.hf = hf
+        self.vocab_size = vocab_size
+        self.end_ids = tuple(end_ids)
+
+    def encode(self, text: str, control: bool = False) -> list[int]:
+        """Encode text; control tokens are recognised only if `control`."""
+        return self.hf(text, add_special_tokens=False, split_special_tokens=not control).input_ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode to text, leaving control tokens out."""
+        return self.hf.decode(list(ids), skip_special_tokens=True)
+
+    def decode_control(self, token_id: int) -> str:
+        """Return the text of one token, a control token included."""
+        return self.hf.decode([token_id])
+
+    def template(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], prompt: bool
+    ) -> str:
+        """Apply the chat template; `prompt` opens the assistant's next turn."""
+        return self.hf.apply_chat_template(
+            list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=prompt
+        )
+
+
+@dataclass
+class LoadedModel:
+    """The one set of weights that samples and learns."""
+
+    network: PreTrainedModel
+    """The causal LM, with LoRA layers inside where asked."""
+    tokenizer: HFTokenizer
+    device: torch.device
+    window: int
+    """Positions the model was made for."""
+
+    @property
+    def autocast(self) -> torch.autocast:
+        """bf16 on a GPU, full precision on the CPU."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
+
+    def trainable_parameters(self) -> list[torch.nn.Parameter]:
+        """Return the parameters the optimiser owns."""
+        return [p for p in self.network.parameters() if p.requires_grad]
+
+    def hidden(
+        self, ids: torch.Tensor, positions: torch.Tensor, plan: attention.Plan
+    ) -> torch.Tensor:
+        """Run the body over N tokens in one row; return (N, width)."""
+        body = self.network.get_decoder()
+        out = body(input_ids=ids[None], position_ids=positions[None], use_cache=False, plan=plan)
+        return out.last_hidden_state[0]
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Apply the head: (N, width) to (N, vocabulary), float32."""
+        config = self.network.config.get_text_config()
+        logits = self.network.get_output_embeddings()(hidden).float()
+        logits = logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+        if cap := getattr(config, "final_logit_softcapping", None):
+            logits = cap * torch.tanh(logits / cap)
+        return logits
+
+
+def load_tokenizer(folder: Path) -> HFTokenizer:
+    """Load a folder's tokenizer, with every token that ends a turn."""
+    hf = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if not hf.chat_template:
+        raise UserError(
+            f"the tokenizer in {folder} has no chat template",
+            "use an instruct model, or put a chat_template.jinja into the folder",
+        )
+    config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
+    ends = [hf.eos_token_id]
+    generation = folder / "generation_config.json"
+    if generation.exists():
+        more = json.loads(generation.read_text()).get("eos_token_id") or []
+        ends += more if isinstance(more, list) else [more]
+    ends = list(dict.fromkeys(e for e in ends if e is not None))
+    if not ends:
+        raise UserError(f"the tokenizer in {folder} has no end token", "set eos_token in tokenizer_config.json")
+    return HFTokenizer(hf, config.vocab_size, ends)
+
+
+def check_folder(path: str) -> Path:
+    """Return the model folder, or say what is wrong with it."""
+    folder = Path(path).expanduser()
+    if not path or not folder.is_dir():
+        raise UserError(
+            f"there is no model folder at {path!r}",
+            "give --model.path a folder that holds config.json, *.safetensors and a tokenizer",
+        )
+    if not (folder / "config.json").exists():
+        raise UserError(f"{folder} holds no config.json", "give the folder of a transformers model")
+    return folder
+
+
+def load_model(config: ModelConfig) -> LoadedModel:
+    """Load model and tokenizer; attention goes through `attention.attend`."""
+    folder = check_folder(config.path)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    name = config.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
+    tokenizer = load_tokenizer(folder)
+    network = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=torch.float32,
+        attn_implementation=attention.NAME,
+        local_files_only=True,
+        use_safetensors=True,  # never unpickle weights
+    ).to(device)
+    if not network._supports_attention_backend:
+        raise UserError(
+            f"{type(network).__name__} does not use transformers' attention interface",
+            "choose a model that does (Llama, Qwen, Mistral, Gemma, Phi, ...)",
+        )
+    if config.lora:
+        network = _add_lora(network, config.lora)
+    if config.gradient_checkpointing:
+        network.gradient_checkpointing_enable({"use_reentrant": False})
+    network.eval()  # no dropout: what is trained is the distribution that was sampled from
+    window = getattr(network.config.get_text_config(), "max_position_embeddings", 1 << 30)
+    model = LoadedModel(network, tokenizer, device, window)
+    _check_head(model)
+    return model
+
+
+def _add_lora(network: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
+    from peft import LoraConfig as PeftLoraConfig, inject_adapter_in_model
+
+    peft_config = PeftLoraConfig(
+        r=config.rank, lora_alpha=config.alpha, target_modules=config.targets, task_type="CAUSAL_LM"
+    )
+    return inject_adapter_in_model(peft_config, network)
+
+
+@torch.no_grad()
+def _check_head(model: LoadedModel) -> None:
+    """Prove that our body-then-head path gives the model's own logits."""
+    from recollect.train.batch import pack  # the plan for a single causal row
+
+    ids = torch.arange(min(8, model.tokenizer.vocab_size), device=model.device)
+    rows = pack([ids.tolist()], device=model.device)
+    ours = model.logits(model.hidden(rows.ids, rows.positions, rows.plan))
+    theirs = model.network(
+        input_ids=rows.ids[None], position_ids=rows.positions[None], use_cache=False, plan=rows.plan
+    ).logits[0]
+    if not torch.allclose(ours, theirs.float(), rtol=1e-3, atol=1e-3):
+        raise UserError(
+            f"{type(model.network).__name__} scales its logits in a way the embedded engine does not know",
+            "use another model, or the verl engine",
+        )
