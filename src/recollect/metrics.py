@@ -1,0 +1,290 @@
+"""Scores for answers, and how sure we are of their means.
+
+Every score is `(prediction, answers) -> float` in [0, 1], the best over the accepted answers. Pure
+functions; knows nothing of episodes, models or files.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from statistics import NormalDist
+
+import numpy as np
+
+Metric = Callable[[str, tuple[str, ...]], float]
+
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_WORD = re.compile(r"[^\W_]+")
+_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d)")
+_DASHES = {
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"),
+    **dict.fromkeys("\u2014\u2015", " "),
+}
+_DASHES_TABLE = str.maketrans(_DASHES)
+# A number stands alone: not in "covid-19" or "5th". Dates, times, ranges and versions are one token.
+_NUMBER = re.compile(r"(?<!\w)(?<!\w[-.:/])([-+]?(?:(?<!\.)\.)?\d+(?:[-.:/]\d+)*)(?!\w|[-.:/]\w)")
+_PLAIN_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)")
+_AMOUNT = re.compile(rf"[\s$€£¥\\]*(?:{_PLAIN_NUMBER.pattern})[\s$%\\]*")
+
+
+# Text against text
+
+
+def normalise(text: str) -> str:
+    """Lower the case, drop punctuation and articles, and join what is left with single spaces.
+
+    SQuAD's rule on ASCII. Beyond ASCII it also folds compatibility forms (NFKC: full-width digits,
+    ligatures) and drops Unicode punctuation and invisible characters; a long dash parts words.
+    """
+    kept = "".join(char for char in _fold(text) if not _is_noise(char))
+    # Marks that stood apart may touch now, and must compose as they would in a clean text.
+    return " ".join(_ARTICLE.sub(" ", unicodedata.normalize("NFKC", kept)).split())
+
+
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).lower().translate(_DASHES_TABLE)
+
+
+@functools.cache
+def _is_noise(char: str) -> bool:
+    category = unicodedata.category(char)
+    return char in string.punctuation or category[0] == "P" or category == "Cf"
+
+
+def exact_match(prediction: str, answers: tuple[str, ...]) -> float:
+    """Score 1 if the prediction equals an answer after normalisation.
+
+    Unlike SQuAD's, texts of which nothing is left ("", "the") match nothing, not even each other.
+    """
+    found = normalise(prediction)
+    return float(found != "" and any(found == normalise(answer) for answer in answers))
+
+
+def token_f1(prediction: str, answers: tuple[str, ...]) -> float:
+    """Score the overlap of normalised tokens: the harmonic mean of precision and recall."""
+    found = Counter(normalise(prediction).split())
+    golds = [Counter(normalise(answer).split()) for answer in answers]
+    return _best(_f1((found & gold).total(), found.total(), gold.total()) for gold in golds)
+
+
+def sub_exact_match(prediction: str, answers: tuple[str, ...]) -> float:
+    """Score 1 if an answer stands in the prediction as whole tokens; never the other way round.
+
+    Numbers keep their sign, decimal point and inner separators: "5.00" is found neither in "45.00"
+    nor in "500" or "5.00-6.00". An empty answer is found nowhere.
+    """
+    found = f" {' '.join(_tokens(prediction))} "
+    golds = [" ".join(_tokens(answer)) for answer in answers]
+    return float(any(gold and f" {gold} " in found for gold in golds))
+
+
+def _tokens(text: str) -> list[str]:
+    """Split into numbers, kept whole, and the normalised words between them."""
+    tokens: list[str] = []
+    for i, piece in enumerate(_NUMBER.split(_plain_digits(_fold(text)))):
+        tokens += [piece.removeprefix("+")] if i % 2 else normalise(piece).split()
+    return tokens
+
+
+def _plain_digits(text: str) -> str:
+    """Write "1,234" as "1234", and part other digits at a comma: "1,2" is a list."""
+    joined = _GROUPED.sub(lambda match: match.group().replace(",", ""), text.replace("{,}", ","))
+    return re.sub(r"(?<=\d),(?=\d)", " ", joined)
+
+
+def rouge_l(prediction: str, answers: tuple[str, ...]) -> float:
+    """Score the longest common subsequence of words (ROUGE-L's F1, without stemming)."""
+    found = _WORD.findall(_fold(prediction))
+    golds = [_WORD.findall(_fold(answer)) for answer in answers]
+    return _best(_f1(_lcs_length(found, gold), len(found), len(gold)) for gold in golds)
+
+
+def _lcs_length(first: Sequence[str], second: Sequence[str]) -> int:
+    # One big integer holds a row of the usual table, a bit per word of `first` (Hyyrö 2004): a
+    # whole book against its summary takes milliseconds.
+    places: dict[str, int] = {}
+    for i, word in enumerate(first):
+        places[word] = places.get(word, 0) | 1 << i
+    full = (1 << len(first)) - 1
+    row = full
+    for word in second:
+        met = row & places.get(word, 0)
+        row = ((row + met) | (row - met)) & full
+    return len(first) - row.bit_count()
+
+
+def _f1(common: int, found: int, gold: int) -> float:
+    return 2 * common / (found + gold) if common else 0.0
+
+
+def _best(scores: Iterable[float]) -> float:
+    return max(scores, default=0.0)
+
+
+# Boxed answers and values
+
+
+def boxed(text: str) -> str | None:
+    r"""Return what the last \boxed{...} holds, or the last \fbox{...}, or what follows "\boxed ".
+
+    A last box that is never closed is no answer, even if an earlier one was.
+    """
+    start = max(text.rfind("\\boxed{"), text.rfind("\\boxed "))
+    if start < 0:
+        start = text.rfind("\\fbox{")
+    if start < 0:
+        return None
+    content = re.sub(r"^\\(?:boxed|fbox)", "", text[start:])
+    if not content.lstrip().startswith("{"):
+        return content.partition("$")[0].strip() or None
+    content = content.lstrip()
+    depth = 0
+    for i, char in enumerate(content):
+        depth += (char == "{") - (char == "}")
+        if depth == 0:
+            return content[1:i]
+    return None
+
+
+def boxed_exact_match(prediction: str, answers: tuple[str, ...]) -> float:
+    r"""Score 1 if the box in the last 300 characters equals an answer (MemAgent's reward).
+
+    Case, spaces and LaTeX's ornaments do not count; punctuation and articles do.
+    """
+    found = boxed(prediction[-300:].lower())
+    stripped = "" if found is None else _strip_latex(found)
+    golds = (_strip_latex(answer.lower()) for answer in answers)
+    return float(stripped != "" and any(stripped == gold for gold in golds))
+
+
+def _strip_latex(text: str) -> str:
+    """Remove what writes the same answer differently: the clean-up of the MATH benchmark."""
+    text = text.replace("\n", "").replace("\\!", "").replace("\\\\", "\\")
+    text = text.replace("tfrac", "frac").replace("dfrac", "frac")
+    for ornament in ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$", "\\%", "$", "%"):
+        text = text.replace(ornament, "")
+    text = text.partition("\\text{ ")[0]  # units, as in 5 \text{ cm}
+    name, equals, value = text.partition("=")
+    if equals and "=" not in value and len(name.strip()) <= 2:
+        text = value  # "k = 5" answers with 5
+    text = text.replace(" ", "")
+    return re.sub(r"(^|\{)\.(?=\d)", r"\g<1>0.", text)
+
+
+def numeric_match(prediction: str, answers: tuple[str, ...]) -> float:
+    """Score 1 if the prediction's number has exactly the value of an answer.
+
+    Its number is the only one in its box, or without a box the last one in the text. An answer that
+    is not a number matches nothing.
+    """
+    box = boxed(prediction)
+    numbers = _numbers(prediction if box is None else box)
+    if not numbers or (box is not None and len(numbers) > 1):
+        return 0.0
+    return float(any(_is_amount(a) and _numbers(a)[-1:] == numbers[-1:] for a in answers))
+
+
+def value_match(prediction: str, answers: tuple[str, ...]) -> float:
+    """Score 1 if the prediction has an answer's value: numbers as numbers, lists in any order."""
+    box = boxed(prediction)
+    found = _items(prediction if box is None else box)
+    texts = [answer for answer in answers if not _is_amount(answer)]
+    return max(
+        numeric_match(prediction, tuple(a for a in answers if _is_amount(a))),
+        float(bool(found) and any(found == _items(answer) for answer in texts)),
+    )
+
+
+def _items(text: str) -> list[str]:
+    parts = re.split(r"[,;\n]|\band\b", _fold(text))
+    return sorted(filter(None, map(normalise, parts)))
+
+
+def _is_amount(text: str) -> bool:
+    return _AMOUNT.fullmatch(_plain_digits(_fold(text))) is not None
+
+
+def _numbers(text: str) -> list[Decimal]:
+    found = _NUMBER.findall(_plain_digits(_fold(text)))
+    return [Decimal(number) for number in found if _PLAIN_NUMBER.fullmatch(number)]
+
+
+# Means and comparisons
+
+
+def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's score interval for a proportion; (0, 1) where nothing was measured."""
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes out of {n}")
+    if n == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    p = successes / n
+    center = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
+    # The bounds touch p at 0 and 1 up to rounding.
+    return max(0.0, min(p, center - half)), min(1.0, max(p, center + half))
+
+
+def bootstrap_interval(
+    scores_by_task: Sequence[Sequence[float]],
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Return the percentile interval of the mean score, drawing whole tasks with replacement.
+
+    Questions of one task share its text and its luck: they are no independent draws. For 0/1 scores
+    of single-question tasks `wilson` is better, above all near 0 and 1.
+    """
+    sums_T = np.array([sum(scores) for scores in scores_by_task if len(scores)], dtype=float)
+    sizes_T = np.array([len(scores) for scores in scores_by_task if len(scores)])
+    if not len(sizes_T):
+        raise ValueError("no scores to resample")
+    random = np.random.default_rng(seed)
+    means = np.empty(resamples)
+    block = max(1, 1_000_000 // len(sizes_T))  # bounds the memory, whatever the number of tasks
+    for start in range(0, resamples, block):
+        shape = (min(block, resamples - start), len(sizes_T))
+        drawn = random.integers(len(sizes_T), size=shape)
+        means[start : start + block] = sums_T[drawn].sum(1) / sizes_T[drawn].sum(1)
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def paired_p_value(
+    first: Sequence[float], second: Sequence[float], resamples: int = 10_000, seed: int = 0
+) -> float:
+    """Return the two-sided p-value that two methods score alike on the same items.
+
+    Exact McNemar where all differences have one size (0/1 scores); otherwise the signs of the
+    differences are flipped at random, and the identity counts as one flip.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"a paired test of {len(first)} and {len(second)} scores")
+    differences = np.subtract(first, second, dtype=float)
+    differences = differences[differences != 0]
+    if not len(differences):
+        return 1.0
+    if len(set(np.abs(differences))) == 1:
+        return _mcnemar(int((differences > 0).sum()), int((differences < 0).sum()))
+    random = np.random.default_rng(seed)
+    observed = abs(differences.sum()) * (1 - 1e-12)  # ties must survive another summation order
+    extreme = sum(
+        abs(random.choice((-1.0, 1.0), len(differences)) @ differences) >= observed
+        for _ in range(resamples)
+    )
+    return float((extreme + 1) / (resamples + 1))
+
+
+def _mcnemar(wins: int, losses: int) -> float:
+    n = wins + losses
+    tail = sum(math.comb(n, k) for k in range(min(wins, losses) + 1))
+    return min(1.0, 2 * tail / 2**n)
