@@ -23,12 +23,10 @@ Metric = Callable[[str, tuple[str, ...]], float]
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _WORD = re.compile(r"[^\W_]+")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d)")
-_DASHES = {
-    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"),
-    **dict.fromkeys("\u2014\u2015", " "),
-}
-_DASHES_TABLE = str.maketrans(_DASHES)
-# A number stands alone: not in "covid-19" or "5th". Dates, times, ranges and versions are one token.
+_DASHES = str.maketrans(
+    {**dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"), **dict.fromkeys("\u2014\u2015", " ")}
+)
+# A number stands alone, not as in "covid-19" or "5th". A date, a time or a range is one token.
 _NUMBER = re.compile(r"(?<!\w)(?<!\w[-.:/])([-+]?(?:(?<!\.)\.)?\d+(?:[-.:/]\d+)*)(?!\w|[-.:/]\w)")
 _PLAIN_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)")
 _AMOUNT = re.compile(rf"[\s$€£¥\\]*(?:{_PLAIN_NUMBER.pattern})[\s$%\\]*")
@@ -49,7 +47,7 @@ def normalise(text: str) -> str:
 
 
 def _fold(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).lower().translate(_DASHES_TABLE)
+    return unicodedata.normalize("NFKC", text).lower().translate(_DASHES)
 
 
 @functools.cache
