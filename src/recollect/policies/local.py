@@ -1,0 +1,399 @@
+"""The in-process sampler: continuous batching over the trainer's own weights.
+
+A step is three verbs: admit waiting requests, compute their prompts, give every running sequence one
+more token. A request joins and leaves at any step, so a short episode never waits for a long one.
+Prompts that begin alike are computed once. Nothing depends on the clock: the same requests in the
+same order give the same tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from recollect.policies.draw import draw, uniforms
+from recollect.policies.kv import Block, Cache, DecodePlan, PrefillPlan, Run
+from recollect.train.attention import Heads
+from recollect.train.model import LoadedModel
+from recollect.types import Completion, Sampling, StopReason
+
+BLOCK_MIN = 256
+"""Prompts at least this long are kept as blocks; shorter ones are cheaper to copy."""
+LEVELS = tuple(16 << i for i in range(20))
+"""Prefix lengths under which prompts are looked up."""
+
+
+@dataclass(eq=False)
+class Request:
+    """One prompt being continued."""
+
+    prompt: np.ndarray
+    sampling: Sampling
+    done: asyncio.Future[Completion]
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    slot: int = -1
+    """-1 unless running."""
+    block: Block | None = None
+    base: int = 0
+    """Tokens of the block that are read; the slot holds what follows them."""
+
+    @property
+    def in_slot(self) -> int:
+        """Tokens whose keys are in the slot: all but the block's and the newest one."""
+        return len(self.prompt) - self.base + max(0, len(self.token_ids) - 1)
+
+
+class LocalPolicy:
+    """Sample from a loaded model. One event loop, many requests in flight."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        max_running: int = 512,
+        prefill_tokens: int = 16384,
+        cache_bytes: int = 4 << 30,
+    ) -> None:
+        self.model = model
+        self.max_running = max_running
+        self.prefill_tokens = prefill_tokens
+        self.cache_bytes = cache_bytes
+        self._driver: asyncio.Task[None] | None = None
+        self._cache: Cache | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all keys and values: the weights have changed."""
+        self._waiting: list[Request] = []
+        self._running: list[Request] = []
+        self._blocks: list[Block] = []
+        self._block_index: dict[bytes, Block] = {}
+        self._slot_index: dict[bytes, Request] = {}
+        self._clock = 0
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Continue a prompt; returns when the sequence stops or meets its limit."""
+        prompt = np.array(prompt_ids, dtype=np.int64)
+        if not len(prompt) or not 0 <= prompt.min() <= prompt.max() < self.model.tokenizer.vocab_size:
+            raise ValueError("a prompt needs at least one token, all of them in the vocabulary")
+        request = Request(prompt, sampling, asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._drive())
+        return await request.done
+
+    async def _drive(self) -> None:
+        """Step until no request is left, letting the askers run in between."""
+        try:
+            while True:
+                await asyncio.sleep(0)
+                self._waiting = [r for r in self._waiting if not r.done.done()]
+                if not self._waiting and not self._running:
+                    return
+                self.step()
+        except Exception as error:
+            for request in (*self._waiting, *self._running):
+                if not request.done.done():
+                    request.done.set_exception(error)
+            self.reset()
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """Admit, prefill and decode once."""
+        self._clock += 1
+        with self.model.autocast:
+            self._retire([r for r in self._running if r.done.done()])  # cancelled by their askers
+            admitted = self._admit()
+            if admitted:
+                self._prefill(admitted)
+            else:
+                self._decode()
+        self._retire([r for r in self._running if self._finish(r)])
+
+    # --- admit -----------------------------------------------------------------------------------
+
+    def _admit(self) -> list[Request]:
+        """Take waiting requests, first come first served, while slots and memory last."""
+        if not self._waiting:
+            return []
+        if self._cache is None:
+            self._cache = self._make_cache()
+        admitted: list[Request] = []
+        longest = max((self._length(r) for r in self._running), default=0)
+        blocks = sum(len(b.ids) for b in self._blocks if b.users)
+        budget = self.cache_bytes // self._cache.bytes_per_token
+        for request in self._waiting:
+            longest = max(longest, len(request.prompt) + request.sampling.max_tokens)
+            count = len(self._running) + len(admitted) + 1
+            full = count > self.max_running or count * longest + blocks > budget
+            if full and count > 1:
+                break
+            admitted.append(request)
+        del self._waiting[: len(admitted)]
+        # Prompts that begin alike become neighbours, so that each finds the one before it.
+        admitted.sort(key=lambda r: r.prompt.astype(">u4").tobytes())
+        return admitted
+
+    @staticmethod
+    def _length(request: Request) -> int:
+        return len(request.prompt) - request.base + request.sampling.max_tokens
+
+    def _make_cache(self) -> Cache:
+        shapes: list[tuple[int, int, int]] = []
+        dtypes: list[torch.dtype] = []
+
+        class Probe:
+            def attend(
+                self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+            ) -> torch.Tensor:
+                shapes.append((key.shape[0], key.shape[2], value.shape[2]))
+                dtypes.append(key.dtype)
+                return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
+
+        one = torch.zeros(1, dtype=torch.long, device=self.model.device)
+        self.model.hidden(one, one, Probe())
+        return Cache(shapes, dtypes[0], self.model.device)
+
+    # --- prefill ---------------------------------------------------------------------------------
+
+    def _prefill(self, admitted: list[Request]) -> None:
+        """Compute the admitted prompts, each from where something cached already covers it."""
+        jobs: list[Job] = []
+        origins: dict[Request, np.ndarray] = {}
+        for request in admitted:
+            request.slot = len(self._running)
+            self._running.append(request)
+            if len(request.prompt) >= BLOCK_MIN:
+                jobs += self._take_block(request)
+                start, copies = 0, _NO_COPIES
+            else:
+                start, copies = self._copy_neighbour(request, origins)
+            run = Run(
+                request.slot,
+                start,
+                len(request.prompt) - request.base - start,
+                request.block,
+                request.base,
+            )
+            jobs.append(Job(run, request.prompt[request.base + start :], copies, request))
+        length = max(self._length(r) for r in self._running)
+        self._cache.reserve(len(self._running), length, len(self._running) - len(admitted))
+        hidden: dict[Request, torch.Tensor] = {}
+        for some in passes(jobs, self.prefill_tokens):
+            hidden |= self._compute(some)
+        self._append(admitted, torch.stack([hidden[r] for r in admitted]))
+
+    def _take_block(self, request: Request) -> list[Job]:
+        """Let a long prompt read the block that covers most of it, or make it one of its own."""
+        prompt = request.prompt
+        known = next(
+            (b for n in reversed(LEVELS) if (b := self._block_index.get(prompt[:n].tobytes()))), None
+        )
+        covered = 0
+        if known:
+            # Rounded down, so that siblings whose texts part at slightly different places still
+            # read the block together; at least one token is left to compute the reply from.
+            covered = min(_common(known.ids, prompt), len(prompt) - 1) // 16 * 16
+        if known and (2 * covered >= len(prompt) or len(prompt) - covered < BLOCK_MIN):
+            self._use(request, known, covered)
+            return []
+        size = (len(prompt) - 1) // 16 * 16
+        block = self._cache.block(prompt[:size])
+        self._use(request, block, size)
+        self._blocks.append(block)
+        for n in LEVELS:
+            if BLOCK_MIN <= n <= size:
+                self._block_index[prompt[:n].tobytes()] = block
+        self._evict()
+        run = Run(-1, covered, size - covered, block, copied=known if covered else None)
+        return [Job(run, prompt[covered:size], _NO_COPIES, None)]
+
+    def _use(self, request: Request, block: Block, base: int) -> None:
+        request.block, request.base = block, base
+        block.users += 1
+        block.used_at = self._clock
+
+    def _evict(self) -> None:
+        """Drop the longest unused idle blocks while blocks fill more than half the memory."""
+        room = self.cache_bytes // self._cache.bytes_per_token // 2
+        idle = sorted((b for b in self._blocks if not b.users), key=lambda b: b.used_at)
+        held = sum(len(b.ids) for b in self._blocks)
+        gone = set()
+        for block in idle:
+            if held <= room:
+                break
+            held -= len(block.ids)
+            gone.add(block)
+        if gone:
+            self._blocks = [b for b in self._blocks if b not in gone]
+            self._block_index = {k: b for k, b in self._block_index.items() if b not in gone}
+
+    def _copy_neighbour(
+        self, request: Request, origins: dict[Request, np.ndarray]
+    ) -> tuple[int, np.ndarray]:
+        """Find a running short prompt that begins alike; return what to copy from its slot."""
+        prompt = request.prompt
+        names = [prompt[:n].tobytes() for n in LEVELS if n <= len(prompt)]
+        donor = next((d for n in reversed(names) if (d := self._slot_index.get(n))), None)
+        start = min(_common(donor.prompt, prompt), len(prompt) - 1) if donor else 0
+        # Where each token's keys were computed, not where they were copied to: all copies of a pass
+        # happen at once, so they must not chain.
+        source = np.zeros((2, 0), dtype=np.int64)
+        if donor:
+            own = np.stack([np.full(start, donor.slot), np.arange(start)])
+            source = origins.get(donor, own)[:, :start]
+        places = np.arange(len(prompt))
+        mine = np.stack([np.full(len(prompt), request.slot), places])
+        origins[request] = np.concatenate([source, mine[:, start:]], 1)
+        self._slot_index.update(dict.fromkeys(names, request))
+        return start, np.concatenate([mine[:, :start], source])
+
+    def _compute(self, jobs: list[Job]) -> dict[Request, torch.Tensor]:
+        """Run one pass; return the last hidden state of every prompt that ends in it."""
+        device = self.model.device
+        runs = [job.run for job in jobs]
+        ids = torch.from_numpy(np.concatenate([job.token_ids for job in jobs])).to(device)
+        at = [np.arange(r.base + r.start, r.base + r.start + r.size) for r in runs]
+        positions = torch.from_numpy(np.concatenate(at)).to(device)
+        copies = torch.from_numpy(np.concatenate([job.copies for job in jobs], 1)).to(device)
+        hidden = self.model.hidden(ids, positions, PrefillPlan(self._cache, runs, copies))
+        ends = np.cumsum([r.size for r in runs]) - 1
+        return {
+            job.request: hidden[end]
+            for job, end in zip(jobs, ends, strict=True)
+            if job.request is not None and job.last
+        }
+
+    # --- decode ----------------------------------------------------------------------------------
+
+    def _decode(self) -> None:
+        """Give every running sequence its next token."""
+        device = self.model.device
+        running = self._running
+        lengths = np.array([r.in_slot for r in running])
+        bases = np.array([r.base for r in running])
+        ids = torch.tensor([r.token_ids[-1] for r in running], device=device)
+        readers: dict[tuple[Block, int], list[int]] = {}
+        for row, request in enumerate(running):
+            if request.block:
+                readers.setdefault((request.block, request.base), []).append(row)
+        plan = DecodePlan(
+            self._cache,
+            torch.from_numpy(lengths).to(device),
+            int(lengths.max()),
+            torch.from_numpy(bases).to(device),
+            [(b, n, torch.tensor(rows, device=device)) for (b, n), rows in readers.items()],
+        )
+        positions = torch.from_numpy(lengths + bases).to(device)
+        self._append(running, self.model.hidden(ids, positions, plan))
+
+    def _append(self, requests: list[Request], hidden: torch.Tensor) -> None:
+        settings = [r.sampling for r in requests]
+        tokens, logprobs = draw(
+            self.model.logits(hidden),
+            np.array([s.temperature for s in settings]),
+            np.array([s.top_p for s in settings]),
+            uniforms(
+                np.array([s.seed for s in settings]),
+                np.array([len(r.token_ids) for r in requests]),
+            ),
+        )
+        for request, token, logprob in zip(requests, tokens, logprobs, strict=True):
+            request.token_ids.append(token)
+            request.logprobs.append(logprob)
+
+    # --- finish ----------------------------------------------------------------------------------
+
+    def _finish(self, request: Request) -> bool:
+        """Resolve a request that has come to its end."""
+        reason = self._stop_reason(request)
+        if reason is None:
+            return False
+        if not request.done.done():
+            done = Completion(tuple(request.token_ids), tuple(request.logprobs), reason)
+            request.done.set_result(done)
+        return True
+
+    def _stop_reason(self, request: Request) -> StopReason | None:
+        sampling, ids = request.sampling, request.token_ids
+        if ids[-1] in self.model.tokenizer.end_ids:
+            return "stop"
+        if sampling.stop:
+            # A stop text may begin inside an earlier token: look back as many tokens as it has bytes.
+            back = max(len(text.encode()) for text in sampling.stop) + 1
+            tail = self.model.tokenizer.decode(ids[-back:])
+            if any(text in tail for text in sampling.stop):
+                return "stop"
+        return "length" if len(ids) >= sampling.max_tokens else None
+
+    def _retire(self, finished: list[Request]) -> None:
+        """Free slots and move the last running sequences into the holes."""
+        if not finished:
+            return
+        gone = set(finished)
+        kept = len(self._running) - len(gone)
+        holes = sorted(r.slot for r in gone if r.slot < kept)
+        movers = [r for r in self._running[kept:] if r not in gone]
+        if movers:
+            self._cache.move([r.slot for r in movers], holes, max(r.in_slot for r in movers))
+        for request, hole in zip(movers, holes, strict=True):
+            self._running[hole] = request
+            request.slot = hole
+        del self._running[kept:]
+        for request in finished:
+            request.slot = -1
+            if request.block:
+                request.block.users -= 1
+        self._slot_index = {k: r for k, r in self._slot_index.items() if r not in gone}
+
+
+_NO_COPIES = np.zeros((4, 0), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run with its tokens; `request` if a prompt (not a block), `last` if it ends there."""
+
+    run: Run
+    token_ids: np.ndarray
+    copies: np.ndarray
+    request: Request | None
+    last: bool = True
+
+
+def passes(jobs: list[Job], tokens: int) -> list[list[Job]]:
+    """Cut the jobs, in order, into passes of at most `tokens`; a long run is cut as well."""
+    result: list[list[Job]] = [[]]
+    room = tokens
+    for job in jobs:
+        while job.run.size > room:
+            if room:
+                head, job = _split(job, room)
+                result[-1].append(head)
+            result.append([])
+            room = tokens
+        result[-1].append(job)
+        room -= job.run.size
+    return [some for some in result if some]
+
+
+def _split(job: Job, size: int) -> tuple[Job, Job]:
+    run = job.run
+    head = dataclasses.replace(run, size=size)
+    tail = dataclasses.replace(run, start=run.start + size, size=run.size - size, copied=None)
+    return (
+        dataclasses.replace(job, run=head, token_ids=job.token_ids[:size], last=False),
+        dataclasses.replace(job, run=tail, token_ids=job.token_ids[size:], copies=_NO_COPIES),
+    )
+
+
+def _common(a: np.ndarray, b: np.ndarray) -> int:
+    """Return the length of the common prefix."""
+    size = min(len(a), len(b))
+    different = np.flatnonzero(a[:size] != b[:size])
+    return int(different[0]) if len(different) else size

@@ -1,0 +1,207 @@
+"""The sampler against transformers' own model, token for token."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from recollect.policies import local
+from recollect.policies.draw import draw, uniforms
+from recollect.policies.local import LocalPolicy
+from recollect.train.model import LoadedModel, ModelConfig, load_model
+from recollect.types import Completion, Sampling
+from tests.tiny import tiny_model
+
+KINDS = {
+    "llama": {},
+    "qwen2": {},
+    "gemma2": {
+        "sliding_window": 12,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 10.0,
+        "query_pre_attn_scalar": 8,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 4096},
+}
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def pair(request, tmp_path_factory) -> tuple[LoadedModel, torch.nn.Module]:
+    torch.set_num_threads(1)
+    folder: Path = tiny_model(tmp_path_factory.mktemp("m"), request.param, **KINDS[request.param])
+    plain = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    return load_model(ModelConfig(path=str(folder))), plain.eval()
+
+
+def run(policy: LocalPolicy, prompts: list[list[int]], **sampling) -> list[Completion]:
+    async def all_at_once() -> list[Completion]:
+        jobs = [
+            policy.sample(p, Sampling(seed=i, **sampling)) for i, p in enumerate(prompts)
+        ]
+        return await asyncio.gather(*jobs)
+
+    return asyncio.run(all_at_once())
+
+
+def reference_logprobs(plain, prompt: list[int], reply: tuple[int, ...]) -> torch.Tensor:
+    ids = torch.tensor([[*prompt, *reply]])
+    with torch.no_grad():
+        logprobs = plain(ids).logits[0].float().log_softmax(-1)
+    return logprobs[len(prompt) - 1 : -1].gather(1, torch.tensor(reply)[:, None])[:, 0]
+
+
+def check(plain, prompts: list[list[int]], replies: list[Completion]) -> None:
+    for prompt, reply in zip(prompts, replies, strict=True):
+        expected = reference_logprobs(plain, prompt, reply.token_ids)
+        np.testing.assert_allclose(reply.logprobs, expected, atol=2e-4)
+
+
+def random_ids(rng: np.random.Generator, size: int) -> list[int]:
+    return rng.integers(0, 250, size).tolist()
+
+
+def test_greedy_tokens_are_the_models_own(pair):
+    model, plain = pair
+    rng = np.random.default_rng(0)
+    prompts = [random_ids(rng, n) for n in (1, 5, 40, 41, 300, 301)]
+    replies = run(LocalPolicy(model), prompts, temperature=0, max_tokens=12)
+    for prompt, reply in zip(prompts, replies, strict=True):
+        ids = list(prompt)
+        for token in reply.token_ids:
+            with torch.no_grad():
+                logits = plain(torch.tensor([ids])).logits[0, -1]
+            assert logits.argmax() == token
+            ids.append(token)
+    check(plain, prompts, replies)
+
+
+def test_logprobs_are_exact_where_prompts_share_prefixes(pair, monkeypatch):
+    model, plain = pair
+    monkeypatch.setattr(local, "BLOCK_MIN", 64)
+    rng = np.random.default_rng(1)
+    short, long = random_ids(rng, 30), random_ids(rng, 150)
+    prompts = [short + random_ids(rng, n) for n in (0, 1, 7, 20)]
+    prompts += [short] * 3
+    prompts += [long + random_ids(rng, n) for n in (0, 3, 30, 40, 200)]
+    prompts += [long[:100] + random_ids(rng, 5), long]
+    replies = run(LocalPolicy(model, prefill_tokens=97), prompts, max_tokens=9)
+    check(plain, prompts, replies)
+
+
+def test_requests_come_and_go_at_any_time(pair, monkeypatch):
+    model, plain = pair
+    monkeypatch.setattr(local, "BLOCK_MIN", 48)
+    policy = LocalPolicy(model, max_running=5)
+    rng = np.random.default_rng(2)
+    shared = random_ids(rng, 60)
+    seen: list[tuple[list[int], Completion]] = []
+
+    async def episode(i: int) -> None:
+        for turn in range(3):
+            prompt = shared[: 20 + 10 * turn + i % 3] + random_ids(rng, 1 + i % 5)
+            sampling = Sampling(max_tokens=2 + (i * 7 + turn) % 11, seed=i * 10 + turn)
+            seen.append((prompt, await policy.sample(prompt, sampling)))
+
+    async def all_episodes() -> None:
+        await asyncio.gather(*(episode(i) for i in range(16)))
+
+    asyncio.run(all_episodes())
+    assert len(seen) == 48
+    check(plain, [p for p, _ in seen], [c for _, c in seen])
+    assert not policy._running and not policy._waiting and not policy._slot_index
+    assert all(b.users == 0 for b in policy._blocks)
+
+
+def test_shared_prompts_are_computed_once(pair):
+    model, _ = pair
+    computed: list[int] = []
+    hidden = model.hidden
+
+    def count(ids, positions, plan):
+        computed.append(len(ids))
+        return hidden(ids, positions, plan)
+
+    model.hidden = count  # type: ignore[method-assign]
+    try:
+        prompt = random_ids(np.random.default_rng(3), 400)
+        run(LocalPolicy(model), [prompt] * 16, max_tokens=1)
+        alone = computed[:]
+        computed.clear()
+        run(LocalPolicy(model), [prompt[:50]] * 16, max_tokens=1)
+    finally:
+        del model.hidden
+    assert sum(alone) <= 400 + 16 * 16 + 1
+    assert sum(computed) <= 50 + 16 + 1
+
+
+def test_a_draw_does_not_depend_on_its_company(pair):
+    model, _ = pair
+    rng = np.random.default_rng(4)
+    prompts = [random_ids(rng, 20) for _ in range(6)]
+    together = run(LocalPolicy(model), prompts, max_tokens=8)
+    for i, prompt in enumerate(prompts):
+
+        async def alone(i=i, prompt=prompt) -> Completion:
+            return await LocalPolicy(model).sample(prompt, Sampling(max_tokens=8, seed=i))
+
+        assert asyncio.run(alone()).token_ids == together[i].token_ids
+
+
+def test_stops_at_end_tokens_texts_and_limits(pair):
+    model, _ = pair
+    prompt = random_ids(np.random.default_rng(5), 10)
+    (free,) = run(LocalPolicy(model), [prompt], max_tokens=400)
+    assert free.stop_reason in ("stop", "length")
+    ends = model.tokenizer.end_ids
+    assert all(t not in ends for t in free.token_ids[:-1])
+    assert (free.token_ids[-1] in ends) == (free.stop_reason == "stop")
+    text = model.tokenizer.decode(free.token_ids[:6])[-1:]
+    if text.isascii() and text:
+        (cut,) = run(LocalPolicy(model), [prompt], max_tokens=400, stop=(text,))
+        assert cut.stop_reason == "stop" and len(cut.token_ids) <= 6
+
+
+def test_a_cancelled_request_frees_its_slot(pair):
+    model, _ = pair
+    policy = LocalPolicy(model)
+
+    async def main() -> Completion:
+        slow = asyncio.create_task(policy.sample([1, 2, 3], Sampling(max_tokens=500, seed=1)))
+        fast = asyncio.create_task(policy.sample([1, 2, 4], Sampling(max_tokens=30, seed=2)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        slow.cancel()
+        return await fast
+
+    assert asyncio.run(main()).token_ids
+    assert not policy._running
+
+
+def test_bad_prompts_are_refused(pair):
+    model, _ = pair
+    for prompt in ([], [-1], [10**6]):
+        with pytest.raises(ValueError, match="vocabulary"):
+            run(LocalPolicy(model), [prompt])
+
+
+def test_draws_follow_the_distribution():
+    probs = torch.tensor([0.1, 0.2, 0.0, 0.7])
+    n = 20_000
+    u = uniforms(np.arange(n), np.zeros(n, dtype=np.int64))
+    logits = probs.log().repeat(n, 1)
+    tokens, logprobs = draw(logits, np.ones(n), np.ones(n), u)
+    shares = np.bincount(tokens, minlength=4) / n
+    np.testing.assert_allclose(shares, probs, atol=0.015)
+    np.testing.assert_allclose(logprobs[:50], probs.log()[torch.tensor(tokens[:50])], rtol=1e-5)
+    tokens, _ = draw(logits, np.ones(n), np.full(n, 0.85), u)
+    shares = np.bincount(tokens, minlength=4) / n
+    np.testing.assert_allclose(shares, [0, 2 / 9, 0, 7 / 9], atol=0.015)
+    tokens, _ = draw(logits, np.full(n, 0.5), np.ones(n), u)
+    expected = probs**2 / (probs**2).sum()
+    np.testing.assert_allclose(np.bincount(tokens, minlength=4) / n, expected, atol=0.015)
