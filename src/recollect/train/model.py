@@ -14,31 +14,9 @@ from transformers.utils import logging as transformers_logging
 
 from recollect.errors import UserError
 from recollect.train import attention
+from recollect.train.settings import LoraConfig, ModelConfig
 
 transformers_logging.disable_progress_bar()
-
-
-@dataclass(frozen=True)
-class LoraConfig:
-    """Low-rank adapters through peft; the base weights stay as they are."""
-
-    rank: int = 16
-    alpha: int = 32
-    targets: str = "all-linear"
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """Which model is trained, and where."""
-
-    path: str = ""
-    """A folder that transformers can load."""
-    device: str = "auto"
-    """auto takes the first GPU if there is one, else the CPU."""
-    lora: LoraConfig | None = None
-    gradient_checkpointing: bool = False
-    threads: int = 0
-    """CPU threads for torch; 0 leaves torch's choice."""
 
 
 class HFTokenizer:
