@@ -1,0 +1,100 @@
+"""Files that are whole or not there: atomic replacement, flushing, locks, and plain messages."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from recollect.errors import UserError
+
+TEMPORARY = ".tmp-"
+"""Starts the name of what is being written or removed; `Run.open` clears what a kill left."""
+
+_FIXES = {
+    errno.EACCES: "choose a run folder you may write to",
+    errno.EPERM: "choose a run folder you may write to",
+    errno.EROFS: "choose a run folder on a disk that can be written",
+    errno.ENOTDIR: "choose a run folder whose parents are folders",
+    errno.ENAMETOOLONG: "choose a shorter run folder name",
+    errno.ENOSPC: "free some space, then resume",
+    errno.EDQUOT: "free some space, then resume",
+    errno.EFBIG: "choose a run folder on another disk",
+    errno.EIO: "check the disk, then resume",
+}
+
+
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """Turn what a file system refuses into a message; any other error is a bug and crashes."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FIXES:
+            raise
+        name = error.filename or path
+        raise UserError(f"cannot write {name}: {error.strerror}", _FIXES[error.errno]) from error
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents; whatever stands in the way is the user's to mend."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fix = _FIXES.get(error.errno or 0, _FIXES[errno.EACCES])
+        raise UserError(f"cannot create {path}: {error.strerror}", fix) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name that becomes `path`, in one move, once it is safely on disk."""
+    temporary = path.with_name(f"{TEMPORARY}{path.name}")
+    yield temporary
+    fsync(temporary)
+    temporary.replace(path)
+    fsync(path.parent)
+
+
+def fsync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, have reached the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder; a kill half-way leaves no half folder under its name."""
+    if path.is_dir() and not path.name.startswith(TEMPORARY):
+        hidden = path.with_name(f"{TEMPORARY}removed-{path.name}")
+        remove(hidden)
+        path = path.rename(hidden)
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def lock(folder: Path) -> IO[bytes]:
+    """Hold a folder for this process; the system lets go when the process ends, however it does."""
+    file = open(folder / ".lock", "ab")  # noqa: SIM115 - the open file is the lock
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UserError(
+            f"{folder} is in use by another process",
+            "wait for it to end, or choose another run folder",
+        ) from None
+    except OSError as error:
+        file.close()
+        raise UserError(
+            f"{folder} cannot be locked ({error})", "put the run folder on a local disk"
+        ) from error
+    return file

@@ -1,0 +1,108 @@
+"""Episodes as JSON lines: every token, operation, answer and reward, readable back.
+
+A task's chunks are not stored: the contexts hold what was read of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from recollect.errors import UserError
+from recollect.types import Context, Episode, Failure, MemoryOp, Question, Task, Turn
+
+Decode = Callable[[Sequence[int]], str]
+
+
+def write_episodes(path: Path, episodes: Iterable[Episode], decode: Decode | None = None) -> None:
+    """Write episodes as gzipped JSON lines; `decode` adds the text of every turn."""
+    with gzip.open(path, "wt", compresslevel=3, encoding="utf-8") as file:
+        for episode in episodes:
+            file.write(json.dumps(episode_record(episode, decode), default=plain) + "\n")
+
+
+def read_episodes(path: Path) -> Iterator[Episode]:
+    """Yield the episodes of a file that `write_episodes` made."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                yield _episode(json.loads(line))
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} is not a whole file of episodes ({error})",
+            "name a file such as RUN/episodes/train-000010.jsonl.gz",
+        ) from error
+
+
+def episode_record(episode: Episode, decode: Decode | None = None) -> dict[str, Any]:
+    """Return an episode as plain data."""
+    task = episode.task
+    return {
+        "task": {
+            "id": task.id,
+            "source": task.source,
+            "questions": [asdict(question) for question in task.questions],
+            "meta": task.meta,
+        },
+        "rollout": episode.rollout,
+        "reward": episode.reward,
+        "scores": episode.scores,
+        "answers": episode.answers,
+        "failure": asdict(episode.failure) if episode.failure else None,
+        "seconds": episode.seconds,
+        "ops": [asdict(op) for op in episode.ops],
+        "contexts": [_context_record(context, decode) for context in episode.contexts],
+    }
+
+
+def plain(value: Any) -> Any:
+    """Give JSON what it does not know: paths, sets, numpy's scalars and arrays."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be stored as JSON: {value!r}")
+
+
+def _context_record(context: Context, decode: Decode | None) -> dict[str, Any]:
+    turns: list[dict[str, Any]] = []
+    for turn in context.turns:
+        # Its tokens are the context's own, from start to end.
+        record = {"start": turn.start, "end": turn.end, "stop_reason": turn.stop_reason}
+        text = {"text": decode(turn.token_ids)} if decode is not None else {}
+        turns.append({**record, **text, "logprobs": turn.logprobs})
+    return {**vars(context), "turns": turns}
+
+
+def _episode(record: dict[str, Any]) -> Episode:
+    task = record["task"]
+    questions = tuple(
+        Question(**{**q, "answers": tuple(q["answers"]), "evidence": tuple(q["evidence"])})
+        for q in task["questions"]
+    )
+    return Episode(
+        task=Task(task["id"], (), questions, task["source"], task["meta"]),
+        rollout=record["rollout"],
+        contexts=[_context(context) for context in record["contexts"]],
+        ops=[MemoryOp(**op) for op in record["ops"]],
+        answers=record["answers"],
+        reward=record["reward"],
+        scores=record["scores"],
+        failure=Failure(**record["failure"]) if record["failure"] else None,
+        seconds=record["seconds"],
+    )
+
+
+def _context(record: dict[str, Any]) -> Context:
+    ids = record["ids"]
+    turns = [
+        Turn(t["start"], tuple(ids[t["start"] : t["end"]]), tuple(t["logprobs"]), t["stop_reason"])
+        for t in record["turns"]
+    ]
+    return Context(**{**record, "turns": turns})
