@@ -1,0 +1,64 @@
+# `make demo` and `make test` need Python 3.11 or 3.12 and nothing else: they make their own .venv.
+#   PYTHON=/path/to/python3.12   which interpreter to use
+#   PIP_ARGS="..."               more arguments for pip, such as an index that holds a CPU build of torch
+#   ARGS="..."                   more arguments for the command of the target
+
+SHELL := /bin/bash
+PYTHON ?= $(shell for python in python3 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null \
+	&& echo $$python && break; done)
+PIP_ARGS ?=
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test check format bench lock clean
+.DEFAULT_GOAL := demo
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/recollect train demo $(ARGS)
+
+# Tests run two at a time, each with one thread: more threads only fight over the same cores.
+test: $(VENV)/test.stamp
+	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
+		$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+check: $(VENV)/test.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/test.stamp
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/bench.stamp
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script $(ARGS); done
+
+lock:
+	$(PYTHON) requirements/lock.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -exec rm -rf {} +
+
+# Each stamp is newer than what it installed; a file is installed again only when it changes.
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: requirements/demo.txt pyproject.toml | $(VENV)/bin/python
+	@echo "Installing into $(VENV): once, a few minutes, about 1.4 GB (more where torch brings GPU libraries)"
+	$(PIP) install $(PIP_ARGS) -r requirements/demo.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/test.stamp: requirements/test.txt $(VENV)/demo.stamp
+	$(PIP) install $(PIP_ARGS) -r requirements/test.txt
+	@touch $@
+
+$(VENV)/bench.stamp: requirements/bench.txt $(VENV)/test.stamp
+	$(PIP) install $(PIP_ARGS) -r requirements/bench.txt
+	@touch $@
