@@ -1,0 +1,110 @@
+"""Numbers and model text as people read them: durations, counts, bars, accuracies, cut texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rich.table import Table
+from rich.text import Text
+
+from recollect.validation import Accuracy
+
+SPARKS = "▁▂▃▄▅▆▇█"
+BAR = 20
+"""Characters from 0 to 1 in the bar of an interval."""
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as 0:48 or 1:02:03."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def count(number: float) -> str:
+    """Write a count with three digits of weight: 982, 20,480, 3.14M, 1.20B."""
+    for size, unit in ((1e9, "B"), (1e6, "M")):
+        if number >= size:
+            return f"{number / size:.2f}{unit}"
+    return f"{number:,.0f}"
+
+
+def clean(text: str, limit: int = 0) -> str:
+    """Put a model's text on one line, without control characters, its middle cut at `limit`."""
+    line = " ".join(text.split())
+    # Escape codes and direction marks could repaint the terminal; Text alone lets them through.
+    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
+    if not limit or len(line) <= limit:
+        return line
+    head, tail = line[: limit * 2 // 3], line[2 + limit * 2 // 3 - limit :]
+    return f"{_whole_words(head)} … {_whole_words(tail[::-1])[::-1]}"
+
+
+def _whole_words(text: str) -> str:
+    """Drop a last word that was cut, unless it is most of the text."""
+    kept = text.rpartition(" ")[0].rstrip()
+    return kept if 2 * len(kept) > len(text) else text
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Draw finite values as a line of bars, averaging neighbours when there are too many."""
+    values = [value for value in values if math.isfinite(value)]
+    if not values:
+        return ""
+    if len(values) > width:
+        edges = [round(i * len(values) / width) for i in range(width + 1)]
+        values = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(values), max(values)
+    if low >= 0 and high <= 1:
+        low, high = 0.0, 1.0  # most rewards live here, and a fixed scale does not jump about
+    span = (high - low) or 1.0
+    return "".join(SPARKS[round((value - low) / span * (len(SPARKS) - 1))] for value in values)
+
+
+def interval_bar(low: float, mean: float, high: float, width: int = BAR) -> Text:
+    """Draw an interval and its mean on a line from 0 to 1; where there is no room, it gives way."""
+
+    def at(value: float) -> int:
+        return round(min(1.0, max(0.0, value)) * (width - 1))
+
+    left, middle, right = at(low), at(mean), at(high)
+    return Text.assemble(
+        ("─" * left, "bright_black"),
+        ("━" * (middle - left), "cyan"),
+        ("●", "bold cyan"),
+        ("━" * (right - middle), "cyan"),
+        ("─" * (width - 1 - right), "bright_black"),
+        no_wrap=True,
+        overflow="crop",
+    )
+
+
+def plain_table(padding: int = 3) -> Table:
+    """Start a table without lines."""
+    return Table(box=None, pad_edge=False, padding=(0, padding, 0, 0), header_style="bright_black")
+
+
+def accuracy_table(names: Sequence[Text], rows: Sequence[tuple[Sequence[str], Accuracy]]) -> Table:
+    """Show accuracies with all that belongs to them: the interval, n, and how many failed."""
+    table = plain_table(padding=2)
+    for name in names:
+        # A lone name is a heading: tables below one another line up.
+        table.add_column(name, min_width=17 if len(names) == 1 else None, no_wrap=True)
+    for header in ("mean", "95% interval"):
+        table.add_column(header, justify="right", no_wrap=True)
+    # The one column that may be cut: every number beside it must stay whole.
+    table.add_column(Text("0" + "1".rjust(BAR - 1), no_wrap=True, overflow="crop"))
+    for header in ("n", "failed"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for labels, a in rows:
+        table.add_row(
+            *labels,
+            Text(f"{a.mean:.3f}", "bold"),
+            f"{a.low:.3f} to {a.high:.3f}",
+            interval_bar(a.low, a.mean, a.high),
+            str(a.n),
+            Text(str(a.failed), "yellow" if a.failed else ""),
+        )
+    return table
