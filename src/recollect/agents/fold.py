@@ -12,6 +12,7 @@ from typing import Literal
 
 from recollect.chat import Chats
 from recollect.concurrency import concurrently
+from recollect.errors import UserError
 from recollect.memory.text import TextMemory
 from recollect.rendering import Message, Part, Tokenizer, user
 from recollect.types import Question, Task
@@ -63,6 +64,21 @@ class FoldAgent:
     query_aware: bool = True
     """Whether the questions are known while reading."""
     prompts: FoldPrompts = FoldPrompts()
+
+    def check_window(self, window: int) -> None:
+        """Refuse settings that cannot fit a model's window."""
+        if self.chunk_size is None:
+            return
+        # The old memory and the new one; the texts around them and the problem take some more.
+        rest = 2 * self.max_memory_tokens + 256
+        if self.chunk_size + rest > window:
+            raise UserError(
+                f"chunks of {self.chunk_size} tokens, with memories of {self.max_memory_tokens},"
+                f" do not fit the model's window of {window}",
+                f"set --agent.chunk-size to at most {window - rest}"
+                if window > rest
+                else f"set --agent.max-memory-tokens below {(window - 256) // 2}",
+            )
 
     def new_memory(self, task: Task) -> TextMemory:
         """Start with nothing written."""

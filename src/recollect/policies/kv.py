@@ -220,24 +220,21 @@ class PrefillPlan:
         return self._masks[name, window]
 
     def _batch(self) -> list[tuple[int, int]]:
+        """Put neighbouring slots into one batch while padding costs less than another call."""
         batches: list[tuple[int, int]] = []
-        first = 0
-        for last in range(1, len(self.runs) + 1):
-            if last == len(self.runs) or not self._fits(first, last):
-                batches.append((first, last))
-                first = last
+        first = size = length = real = 0
+        for i, run in enumerate(self.runs):
+            end = run.start + run.size
+            size, length, real = max(size, run.size), max(length, end), real + run.size * end
+            padded = (i + 1 - first) * size * length
+            joins = i > first and run.slot == self.runs[i - 1].slot + 1
+            joins &= run.slot >= 0 and not run.base and not self.runs[i - 1].base
+            if not joins or padded > 1.5 * real + 4096 or padded > 1 << 24:
+                if i > first:
+                    batches.append((first, i))
+                first, size, length, real = i, run.size, end, run.size * end
+        batches.append((first, len(self.runs)))
         return batches
-
-    def _fits(self, first: int, new: int) -> bool:
-        """Whether run `new` can join runs first..new-1: neighbouring slots, little padding."""
-        runs = self.runs[first : new + 1]
-        if any(r.slot < 0 or r.base for r in runs) or runs[-1].slot != runs[-2].slot + 1:
-            return False
-        ends = [r.start + r.size for r in runs]
-        padded = len(runs) * max(r.size for r in runs) * max(ends)
-        real = sum(r.size * end for r, end in zip(runs, ends, strict=True))
-        # Below this, one call with padding costs less than two without.
-        return padded <= 1.5 * real + 4096 and padded <= 1 << 24
 
 
 @dataclass

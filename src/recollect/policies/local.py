@@ -42,6 +42,10 @@ class Request:
     block: Block | None = None
     base: int = 0
     """Tokens of the block that are read; the slot holds what follows them."""
+    fresh: int = 0
+    """Prompt tokens at the end that nothing cached covers."""
+    segments: tuple[tuple[Request, int], ...] = ()
+    """Who computes the prompt's tokens in the slot: so many each, in order, itself last."""
 
     @property
     def in_slot(self) -> int:
@@ -164,23 +168,22 @@ class LocalPolicy:
     def _prefill(self, admitted: list[Request]) -> None:
         """Compute the admitted prompts, each from where something cached already covers it."""
         jobs: list[Job] = []
-        origins: dict[Request, np.ndarray] = {}
+        for request in admitted:
+            if len(request.prompt) >= BLOCK_MIN:
+                jobs += self._take_block(request)
+            else:
+                self._find_neighbour(request)
+        # Whoever computes a token comes before whoever copies it, and runs of one size stand side
+        # by side, so that they attend together.
+        admitted.sort(key=lambda r: (len(r.segments), r.base, r.fresh))
         for request in admitted:
             request.slot = len(self._running)
             self._running.append(request)
-            if len(request.prompt) >= BLOCK_MIN:
-                jobs += self._take_block(request)
-                start, copies = 0, _NO_COPIES
-            else:
-                start, copies = self._copy_neighbour(request, origins)
-            run = Run(
-                request.slot,
-                start,
-                len(request.prompt) - request.base - start,
-                request.block,
-                request.base,
-            )
-            jobs.append(Job(run, request.prompt[request.base + start :], copies, request))
+        for request in admitted:
+            start = len(request.prompt) - request.base - request.fresh
+            run = Run(request.slot, start, request.fresh, request.block, request.base)
+            tokens = request.prompt[len(request.prompt) - request.fresh :]
+            jobs.append(Job(run, tokens, _copies(request), request))
         length = max(self._length(r) for r in self._running)
         self._cache.reserve(len(self._running), length, len(self._running) - len(admitted))
         hidden: dict[Request, torch.Tensor] = {}
@@ -215,6 +218,8 @@ class LocalPolicy:
 
     def _use(self, request: Request, block: Block, base: int) -> None:
         request.block, request.base = block, base
+        request.fresh = len(request.prompt) - base
+        request.segments = ((request, request.fresh),)
         block.users += 1
         block.used_at = self._clock
 
@@ -233,25 +238,20 @@ class LocalPolicy:
             self._blocks = [b for b in self._blocks if b not in gone]
             self._block_index = {k: b for k, b in self._block_index.items() if b not in gone}
 
-    def _copy_neighbour(
-        self, request: Request, origins: dict[Request, np.ndarray]
-    ) -> tuple[int, np.ndarray]:
-        """Find a running short prompt that begins alike; return what to copy from its slot."""
+    def _find_neighbour(self, request: Request) -> None:
+        """Let a short prompt copy its beginning from another one that begins alike."""
         prompt = request.prompt
         names = [prompt[:n].tobytes() for n in LEVELS if n <= len(prompt)]
         donor = next((d for n in reversed(names) if (d := self._slot_index.get(n))), None)
         start = min(_common(donor.prompt, prompt), len(prompt) - 1) if donor else 0
-        # Where each token's keys were computed, not where they were copied to: all copies of a pass
-        # happen at once, so they must not chain.
-        source = np.zeros((2, 0), dtype=np.int64)
-        if donor:
-            own = np.stack([np.full(start, donor.slot), np.arange(start)])
-            source = origins.get(donor, own)[:, :start]
-        places = np.arange(len(prompt))
-        mine = np.stack([np.full(len(prompt), request.slot), places])
-        origins[request] = np.concatenate([source, mine[:, start:]], 1)
         self._slot_index.update(dict.fromkeys(names, request))
-        return start, np.concatenate([mine[:, :start], source])
+        if donor:
+            # A donor that runs already holds all its tokens; one of this batch still copies some
+            # itself, and those are taken from where they are computed.
+            sources = donor.segments if donor.slot < 0 else ((donor, len(donor.prompt)),)
+            request.segments = _first(sources, start)
+        request.segments = (*request.segments, (request, len(prompt) - start))
+        request.fresh = len(prompt) - start
 
     def _compute(self, jobs: list[Job]) -> dict[Request, torch.Tensor]:
         """Run one pass; return the last hidden state of every prompt that ends in it."""
@@ -364,6 +364,25 @@ class Job:
     copies: np.ndarray
     request: Request | None
     last: bool = True
+
+
+def _first(segments: tuple[tuple[Request, int], ...], size: int) -> tuple[tuple[Request, int], ...]:
+    """Cut segments to their first `size` tokens."""
+    kept: list[tuple[Request, int]] = []
+    for owner, count in segments:
+        if size > 0:
+            kept.append((owner, min(count, size)))
+        size -= count
+    return tuple(kept)
+
+
+def _copies(request: Request) -> np.ndarray:
+    """Return (4, C): slot and place of every token to copy, and where it is copied from."""
+    *others, _itself = request.segments
+    size = sum(count for _owner, count in others)
+    places = np.arange(size)
+    owners = np.repeat([o.slot for o, _ in others], [n for _, n in others]).astype(np.int64)
+    return np.stack([np.full(size, request.slot), places, owners, places])
 
 
 def passes(jobs: list[Job], tokens: int) -> list[list[Job]]:

@@ -1,0 +1,58 @@
+"""Named starting points for `recollect train`: plain values, every one of which can be overridden."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recollect.agents.fold import FoldAgent, FoldPrompts
+from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.errors import UserError
+from recollect.tasks.ledger import Ledger
+from recollect.tasks.recall import Recall
+from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
+
+DEMO_MODEL = Path(__file__).parent / "demo" / "base"
+
+PRESETS: dict[str, TrainConfig] = {
+    "demo": TrainConfig(
+        name="demo",
+        model=ModelConfig(path=str(DEMO_MODEL), device="cpu", threads=1, cache_gib=1.0),
+        tasks=Recall(chunks=3, keep="first", distractors=2, filler=0, wording="plain"),
+        agent=FoldAgent(
+            chunk_size=None,
+            max_memory_tokens=4,
+            max_answer_tokens=6,
+            prompts=FoldPrompts(
+                chunk_first="{problem} | {chunk} | {memory}",
+                memory_first="{problem} | {memory} | {chunk}",
+                answer="{problem} | {memory}",
+            ),
+        ),
+        rollout=RolloutConfig(tasks=32, n=8),
+        loss=LossConfig(kl_coef=0.0),
+        optim=OptimConfig(lr=5e-4, warmup_steps=5),
+        val=ValidationConfig(tasks=512, lengths=(1, 2, 4, 8, 16), length_tasks=512),
+        steps=60,
+        test_freq=20,
+        save_freq=20,
+    ),
+    "recall": TrainConfig(
+        name="recall",
+        model=ModelConfig(),
+        tasks=Recall(),
+        agent=FoldAgent(chunk_size=512, max_memory_tokens=128, max_answer_tokens=64),
+    ),
+    "ledger": TrainConfig(
+        name="ledger",
+        model=ModelConfig(),
+        tasks=Ledger(),
+        agent=FoldAgent(query_aware=False),
+    ),
+}
+
+
+def preset(name: str) -> TrainConfig:
+    """Return a preset by name."""
+    if name not in PRESETS:
+        raise UserError(f"there is no preset {name!r}", f"choose from {', '.join(PRESETS)}")
+    return PRESETS[name]

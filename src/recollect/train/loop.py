@@ -1,0 +1,193 @@
+"""The training loop: generate, reward, advantage, update, report.
+
+Steps count from 1; step 0 is the model before training. All that decides a step is the weights, the
+optimiser and the step's number, so a run that is killed and resumed equals one that was not.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import FrameType
+from typing import Protocol
+
+import torch
+
+from recollect import advantages
+from recollect.chat import Model
+from recollect.config import TrainConfig
+from recollect.policies.local import LocalPolicy
+from recollect.rendering import Renderer
+from recollect.rewards import AnswerReward
+from recollect.rollout import Group, Rollout
+from recollect.runs import Run
+from recollect.samples import make_samples
+from recollect.seeds import derive
+from recollect.train import checkpoint, report
+from recollect.train.model import LoadedModel, load_model
+from recollect.train.trainer import Trainer
+from recollect.types import Sampling
+from recollect.validation import Accuracy, accuracy
+
+ESTIMATORS: dict[str, advantages.Estimator] = {
+    "grpo": advantages.grpo,
+    "grpo_std": partial(advantages.grpo, by_std=True),
+    "rloo": advantages.rloo,
+}
+
+
+class Watcher(Protocol):
+    """Whoever watches a run."""
+
+    def step(self, step: int, metrics: dict[str, float], groups: list[Group]) -> None:
+        """A step has ended."""
+
+    def validation(self, step: int, result: Accuracy) -> None:
+        """Held-out accuracy was measured after `step`."""
+
+    def note(self, text: str) -> None:
+        """Something a person should know."""
+
+
+@dataclass
+class Outcome:
+    """How a run ended."""
+
+    step: int
+    """The last finished step."""
+    groups: list[Group] = field(default_factory=list)
+    """The last step's rollouts."""
+    lengths: dict[int, Accuracy] = field(default_factory=dict)
+    """Held-out accuracy by multiple of the training length; empty unless finished."""
+
+
+@dataclass
+class Learner:
+    """What a run works with: one model that samples and learns."""
+
+    config: TrainConfig
+    model: LoadedModel
+    policy: LocalPolicy
+
+    @classmethod
+    def open(cls, config: TrainConfig) -> Learner:
+        """Load the model and put a sampler on its weights."""
+        torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
+        model = load_model(config.model)
+        config.agent.check_window(model.window)
+        cache_bytes = int(config.model.cache_gib * 2**30)
+        return cls(config, model, LocalPolicy(model, cache_bytes=cache_bytes))
+
+    def rollout(self, temperature: float, top_p: float) -> Rollout:
+        """Put the model into both roles."""
+        sampling = Sampling(temperature=temperature, top_p=top_p)
+        renderer = Renderer(self.model.tokenizer)
+        model = Model(self.policy, renderer, True, sampling, self.model.window)
+        settings = self.config.rollout
+        return Rollout(
+            self.config.agent,
+            {"memory": model, "answer": model},
+            AnswerReward(),
+            settings.concurrency,
+            settings.timeout,
+        )
+
+    async def generate(self, step: int) -> list[Group]:
+        """Run the step's training episodes."""
+        settings = self.config.rollout
+        first = (step - 1) * settings.tasks
+        tasks = [
+            self.config.tasks.task(i, self.config.seed, "train")
+            for i in range(first, first + settings.tasks)
+        ]
+        rollout = self.rollout(settings.temperature, settings.top_p)
+        return await rollout.groups(tasks, settings.n, (self.config.seed, step))
+
+    async def validate(self, times: int = 1, tasks: int | None = None) -> list[Group]:
+        """Run held-out episodes, at a multiple of the training length."""
+        settings = self.config.val
+        family = self.config.tasks.longer(times)
+        held_out = [family.task(i, self.config.seed, "test") for i in range(tasks or settings.tasks)]
+        rollout = self.rollout(settings.temperature, settings.top_p)
+        return await rollout.groups(held_out, settings.n, (self.config.seed, "validation"))
+
+
+async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
+    """Train from the run's checkpoint, or from the start, to the configured step."""
+    learner = Learner.open(config)
+    trainer = Trainer(
+        learner.model,
+        config.loss,
+        config.optim,
+        updates_per_step=config.updates_per_step,
+        token_budget=config.token_budget,
+        temperature=config.rollout.temperature,
+    )
+    outcome = Outcome(0)
+    if run.checkpoint:
+        checkpoint.load(run.checkpoint.path, learner.model, trainer)
+        outcome.step = run.checkpoint.step
+        watcher.note(f"resumed after step {outcome.step}")
+    elif config.val.before_training:
+        run.log(0, await measure(learner, run, watcher, 0))
+
+    with stop_requested(watcher) as stopping:
+        while outcome.step < config.steps and not stopping():
+            step = outcome.step + 1
+            clock = report.Clock()
+            outcome.groups = await learner.generate(step)
+            clock.lap("rollout")
+            samples = make_samples(outcome.groups, ESTIMATORS[config.advantage])
+            updated = trainer.update(samples)
+            learner.policy.reset()
+            clock.lap("update")
+            metrics = {
+                **report.episode_metrics(outcome.groups),
+                **report.sample_metrics(samples),
+                **updated,
+            }
+            if step % config.test_freq == 0 or step == config.steps:
+                metrics |= await measure(learner, run, watcher, step)
+                clock.lap("validation")
+            run.log(step, metrics | clock.times)
+            outcome.step = step
+            if step % config.save_freq == 0 or step == config.steps or stopping():
+                run.save(step, partial(checkpoint.save, model=learner.model, trainer=trainer))
+            watcher.step(step, metrics | clock.times, outcome.groups)
+
+    if outcome.step == config.steps:
+        for times in config.val.lengths:
+            groups = await learner.validate(times, config.val.length_tasks)
+            outcome.lengths[times] = accuracy(groups)
+        checkpoint.export(run.folder / "model", learner.model)
+    return outcome
+
+
+async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> dict[str, float]:
+    """Validate, store the episodes, and return the metrics."""
+    groups = await learner.validate()
+    run.write_episodes(step, "val", [e for group in groups for e in group])
+    result = accuracy(groups)
+    watcher.validation(step, result)
+    return report.validation_metrics(result)
+
+
+@contextmanager
+def stop_requested(watcher: Watcher) -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C end the run after its step, saved; the second one ends it at once."""
+    asked = False
+
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+        watcher.note("stopping after this step; press Ctrl-C again to stop at once")
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

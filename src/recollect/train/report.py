@@ -1,0 +1,76 @@
+"""What a step is remembered by: numbers about its episodes and its time. Pure functions."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from recollect.types import Episode, Sample
+from recollect.validation import Accuracy
+
+
+class Clock:
+    """Measure the phases of a step."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """Charge the time since the last lap to `name`."""
+        now = time.perf_counter()
+        self.times[f"time/{name}"] = now - self._last
+        self._last = now
+
+
+def episode_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """Summarise rollouts: per episode, so that long texts weigh no more than short ones."""
+    episodes = [episode for group in groups for episode in group]
+    done = [e for e in episodes if e.ok]
+    failures = Counter(e.failure.boundary for e in episodes if e.failure)
+    metrics: dict[str, float] = {
+        "episodes/total": len(episodes),
+        "episodes/failed": len(episodes) - len(done),
+        **{f"episodes/failed_at_{name}": count for name, count in sorted(failures.items())},
+        "tokens/sampled": sum(e.sampled_tokens for e in episodes),
+        "tokens/prompt": sum(e.prompt_tokens for e in episodes),
+    }
+    if done:
+        rewards = np.array([e.reward for e in done], dtype=float)
+        turns = [turn for e in done for c in e.contexts for turn in c.turns]
+        mixed = [len({e.reward for e in group if e.ok}) > 1 for group in groups]
+        metrics |= {
+            "reward/mean": float(rewards.mean()),
+            "reward/std": float(rewards.std()),
+            "groups/mixed": float(np.mean(mixed)),
+            "contexts/per_episode": float(np.mean([len(e.contexts) for e in done])),
+            "tokens/per_turn": float(np.mean([len(t.token_ids) for t in turns])),
+            "turns/cut_by_limit": float(np.mean([t.stop_reason == "length" for t in turns])),
+        }
+        for name in sorted({name for e in done for name in e.scores}):
+            values = [e.scores[name] for e in done if name in e.scores]
+            metrics[f"score/{name}"] = float(np.mean(values))
+    return metrics
+
+
+def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Count what goes into an update."""
+    return {
+        "samples/total": len(samples),
+        "tokens/trained": int(sum(s.trained.sum() for s in samples)),
+        "tokens/rows": int(sum(len(s.token_ids) for s in samples)),
+    }
+
+
+def validation_metrics(result: Accuracy) -> dict[str, float]:
+    """Name a validation's numbers."""
+    return {
+        "val/accuracy": result.mean,
+        "val/low": result.low,
+        "val/high": result.high,
+        "val/n": result.n,
+        "val/failed": result.failed,
+    }
