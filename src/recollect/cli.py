@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 
+from recollect.config import TrainConfig
 from recollect.errors import UserError
 
 USAGE = """recollect: train and evaluate LLM memory agents with reinforcement learning
@@ -46,3 +46,53 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("recollect: stopped", file=sys.stderr)
         return 130
+
+
+def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
+    """Take a preset and lay the given settings over it."""
+    import tyro
+
+    from recollect.presets import preset
+
+    name = args.pop(0) if args and not args[0].startswith("-") else default_preset
+    return tyro.cli(
+        TrainConfig,
+        default=preset(name),
+        args=args,
+        prog=f"recollect {verb} {name}",
+        description=f"Settings of preset {name}, each with its value unless you give another.",
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+
+
+def _train(args: list[str]) -> int:
+    dry_run = "--dry-run" in args
+    config = _config([a for a in args if a != "--dry-run"], "train", "demo")
+    if dry_run:
+        from recollect.display import open_console
+        from recollect.plan import show_plan
+
+        open_console().print(show_plan(config))
+        return 0
+    from recollect.training import run_training
+
+    return run_training(config)
+
+
+def _eval(args: list[str]) -> int:
+    config = _config(args, "eval", "demo")
+    from recollect.evaluate import run_evaluation
+
+    return run_evaluation(config)
+
+
+def _doctor(args: list[str]) -> int:
+    if args:
+        raise UserError(f"doctor takes no {args[0]!r}", "type recollect doctor")
+    from recollect.doctor import run_doctor
+
+    return run_doctor()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

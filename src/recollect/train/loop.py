@@ -58,6 +58,10 @@ class Outcome:
 
     step: int
     """The last finished step."""
+    parameters: int
+    """Weights that are trained."""
+    finished: bool = False
+    """Whether the configured number of steps was reached."""
     groups: list[Group] = field(default_factory=list)
     """The last step's rollouts."""
     lengths: dict[int, Accuracy] = field(default_factory=dict)
@@ -126,7 +130,7 @@ async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
         token_budget=config.token_budget,
         temperature=config.rollout.temperature,
     )
-    outcome = Outcome(0)
+    outcome = Outcome(0, sum(p.numel() for p in learner.model.trainable_parameters()))
     if run.checkpoint:
         checkpoint.load(run.checkpoint.path, learner.model, trainer)
         outcome.step = run.checkpoint.step
@@ -158,7 +162,8 @@ async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
                 run.save(step, partial(checkpoint.save, model=learner.model, trainer=trainer))
             watcher.step(step, metrics | clock.times, outcome.groups)
 
-    if outcome.step == config.steps:
+    outcome.finished = outcome.step >= config.steps
+    if outcome.finished:
         for times in config.val.lengths:
             groups = await learner.validate(times, config.val.length_tasks)
             outcome.lengths[times] = accuracy(groups)

@@ -141,7 +141,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
             f"{type(network).__name__} does not use transformers' attention interface",
             "choose a model that does (Llama, Qwen, Mistral, Gemma, Phi, ...)",
         )
-    if config.lora:
+    if config.lora.rank:
         network = _add_lora(network, config.lora)
     if config.gradient_checkpointing:
         network.gradient_checkpointing_enable({"use_reentrant": False})

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class LoraConfig:
     """Low-rank adapters through peft; the base weights stay as they are."""
 
-    rank: int = 16
+    rank: int = 0
+    """0 uses no adapters and trains all weights."""
     alpha: int = 32
     targets: str = "all-linear"
 
@@ -22,7 +23,7 @@ class ModelConfig:
     """A folder that transformers can load."""
     device: str = "auto"
     """auto takes the first GPU if there is one, else the CPU."""
-    lora: LoraConfig | None = None
+    lora: LoraConfig = LoraConfig()
     gradient_checkpointing: bool = False
     threads: int = 0
     """CPU threads for torch; 0 leaves torch's choice."""

@@ -1,0 +1,119 @@
+"""What a run would do, before anything starts: the resolved settings, sizes and work per step."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from recollect.config import TrainConfig
+from recollect.display.figures import count
+from recollect.train.model import HFTokenizer, check_folder, load_tokenizer
+
+LOOKED_AT = 16
+"""Tasks that are made to estimate a step's work."""
+
+
+def show_plan(config: TrainConfig) -> RenderableType:
+    """Lay out what `config` would do."""
+    folder = check_folder(config.model.path)
+    work = estimate(config, load_tokenizer(folder))
+    parameters = count_parameters(folder)
+    facts = {
+        "run folder": str(config.folder / config.name),
+        "parameters": f"{parameters:,}",
+        "memory": _memory(config, parameters),
+        "a step": (
+            f"{config.rollout.tasks} tasks x {config.rollout.n} episodes,"
+            f" {work.contexts:.1f} contexts each, {config.updates_per_step} optimiser steps"
+        ),
+        "tokens a step": (
+            f"{count(work.prompt)} prompt tokens at most ({count(work.shared)} where siblings share"
+            f" them), {count(work.sampled)} sampled at most"
+        ),
+        "the run": (
+            f"{config.steps} steps, {config.steps * config.rollout.tasks * config.rollout.n:,}"
+            f" episodes, {count(config.steps * work.sampled)} tokens sampled at most"
+        ),
+        "validation": (
+            f"{1 + config.steps // config.test_freq} times {config.val.tasks} tasks"
+            f" x {config.val.n}, at the end at {list(config.val.lengths) or 'no other'} lengths"
+        ),
+    }
+    return Group(_table(dict(flatten(dataclasses.asdict(config)))), "", _table(facts))
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What one step asks of the model, at most."""
+
+    contexts: float
+    """Per episode."""
+    prompt: float
+    shared: float
+    """Prompt tokens if all siblings of a task read the same chunk at once."""
+    sampled: float
+
+
+def estimate(config: TrainConfig, tokenizer: HFTokenizer) -> Work:
+    """Look at the first tasks and count what their episodes would read and may write."""
+    agent, n = config.agent, config.rollout.n
+    tasks = [config.tasks.task(i, config.seed) for i in range(min(LOOKED_AT, config.rollout.tasks))]
+    contexts = prompt = shared = sampled = 0.0
+    for task in tasks:
+        sizes = [len(ids) for ids, _read in agent.windows(task, tokenizer)]
+        questions = len(task.questions)
+        contexts += len(sizes) + questions
+        memories = len(sizes) * agent.max_memory_tokens
+        prompt += n * (sum(sizes) + memories + questions * agent.max_memory_tokens)
+        shared += sum(sizes) + n * (memories + questions * agent.max_memory_tokens)
+        sampled += n * (memories + questions * agent.max_answer_tokens)
+    scale = config.rollout.tasks / len(tasks)
+    return Work(contexts / len(tasks), prompt * scale, shared * scale, sampled * scale)
+
+
+def count_parameters(folder: Path) -> int:
+    """Add up the shapes in the headers of a folder's safetensors files."""
+    total = 0
+    for path in folder.glob("*.safetensors"):
+        with path.open("rb") as file:
+            header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        for name, tensor in header.items():
+            if name != "__metadata__":
+                size = 1
+                for dimension in tensor["shape"]:
+                    size *= dimension
+                total += size
+    return total
+
+
+def _memory(config: TrainConfig, parameters: int) -> str:
+    # float32 weights; for what is trained also a gradient and AdamW's two moments
+    trained = 0 if config.model.lora.rank else parameters
+    reference = trained if config.loss.kl_coef else 0
+    size = 4 * (parameters + 3 * trained + reference) / 2**30
+    return f"{size:.2f} GiB weights and optimiser, up to {config.model.cache_gib:g} GiB sampler cache"
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every setting under its dotted name."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, str(value)
+
+
+def _table(rows: dict[str, str]) -> Table:
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(style="bright_black", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(Text(name), Text(value))
+    return table

@@ -1,0 +1,107 @@
+"""`recollect train`, from settings to report card: the run folder, the loop, the display, the trackers."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from recollect.config import TrainConfig
+from recollect.display import Display, Report, open_console, report_card, report_markdown, rollout_table
+from recollect.rollout import Group
+from recollect.runs import Run
+from recollect.trackers import Tracker, open_trackers
+from recollect.train.loop import Outcome, train
+from recollect.validation import Accuracy
+
+MAY_CHANGE = ("folder", "keep", "resume", "save_freq", "steps", "trackers")
+"""Settings that a resumed run may change: they decide no number of a step."""
+
+
+def run_training(config: TrainConfig) -> int:
+    """Train as configured, show it, and leave a report in the run folder."""
+    console = open_console()
+    settings = dataclasses.asdict(config)
+    folder = config.folder / config.name
+    run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
+    trackers = open_trackers(config.trackers, folder, config.name, settings)
+    try:
+        with Display(console, config.steps, title(config)) as display:
+            for note in run.notes:
+                display.note(note)
+            outcome = asyncio.run(train(config, run, Screen(display, trackers)))
+        if outcome.groups:
+            console.print(rollout_table(outcome.groups))
+        if not outcome.finished:
+            console.print(f"stopped after step {outcome.step}; the same command goes on from there")
+            return 0
+        report = make_report(config, run, outcome)
+        run.write_text("report.md", report_markdown(report))
+        console.print(report_card(report))
+        return 0
+    finally:
+        for tracker in trackers:
+            tracker.close()
+        run.close()
+
+
+@dataclasses.dataclass
+class Screen:
+    """The loop's watcher: passes what happens on to the display and the trackers."""
+
+    display: Display
+    trackers: list[Tracker]
+
+    def step(self, step: int, metrics: dict[str, float], groups: list[Group]) -> None:
+        """Show a finished step."""
+        self.display.step(step, metrics)
+        for tracker in self.trackers:
+            tracker.log(step, metrics)
+
+    def validation(self, step: int, result: Accuracy) -> None:
+        """Show held-out accuracy."""
+        self.display.validation(step, [("held-out", result)])
+
+    def note(self, text: str) -> None:
+        """Show a remark."""
+        self.display.note(text)
+
+
+def title(config: TrainConfig) -> str:
+    """Name what is trained in one line."""
+    agent, tasks = type(config.agent).__name__, type(config.tasks).__name__
+    return f"{config.name}: {agent} on {tasks}, {config.rollout.tasks} tasks x {config.rollout.n}"
+
+
+def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
+    """Gather the facts of a finished run from its own metrics."""
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    measured = [row for row in rows if "val/accuracy" in row]
+    total = lambda name: sum(row.get(name) or 0 for row in rows)  # noqa: E731
+    phases = ("rollout", "update", "validation")
+    return Report(
+        title=config.name,
+        folder=run.folder,
+        before=_accuracy(measured[0]) if measured[0]["step"] == 0 else None,
+        after=_accuracy(measured[-1]),
+        lengths=tuple(outcome.lengths.items()),
+        steps=outcome.step,
+        episodes=int(total("episodes/total")),
+        failed=int(total("episodes/failed")),
+        sampled_tokens=int(total("tokens/sampled")),
+        trained_tokens=int(total("tokens/trained")),
+        phases={name: total(f"time/{name}") for name in phases},
+        facts={
+            "model": f"{config.model.path} ({outcome.parameters:,} parameters)",
+            "seed": str(config.seed),
+        },
+        next_command=f"recollect eval {config.name} --model.path {run.folder / 'model'}",
+    )
+
+
+def _accuracy(row: Mapping[str, Any]) -> Accuracy:
+    return Accuracy(
+        row["val/n"], row["val/failed"], row["val/accuracy"], row["val/low"], row["val/high"]
+    )
