@@ -38,7 +38,7 @@ def clean(text: str, limit: int = 0) -> str:
     line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
     if not limit or len(line) <= limit:
         return line
-    head, tail = line[: limit * 2 // 3], line[2 + limit * 2 // 3 - limit :]
+    head, tail = line[: limit * 2 // 3], line[3 + limit * 2 // 3 - limit :]
     return f"{_whole_words(head)} … {_whole_words(tail[::-1])[::-1]}"
 
 
