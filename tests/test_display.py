@@ -21,8 +21,9 @@ from recollect.validation import Accuracy
 
 HALF = Accuracy(512, 3, 0.5, 0.457, 0.543)
 METRICS = {
-    "reward": 0.5, "score": 0.25, "failed": 2, "sampled_tokens": 41.25, "kl": 0.0012,
-    "grad_norm": math.nan, "time/rollout": 1.04, "time/update": 2.0, "other": 9.0,
+    "reward/mean": 0.5, "score/answer": 0.25, "episodes/failed": 2, "tokens/per_turn": 41.25,
+    "train/kl": 0.0012, "train/grad_norm": math.nan, "time/rollout": 1.04, "time/update": 2.0,
+    "other": 9.0,
 }  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def test_a_pipe_gets_one_plain_line_per_step():
         display.phase("rollout", 1, 2)
         display.step(1, METRICS)
         display.note("a [bold]damaged[/bold] checkpoint")
-        display.step(2, {"reward": 1.0})
+        display.step(2, {"reward/mean": 1.0})
     lines = console.file.getvalue().splitlines()
     assert lines == [
         "demo [x]: 10 steps, model base\N{REPLACEMENT CHARACTER}[0m",
@@ -105,7 +106,7 @@ def test_a_terminal_shows_the_latest_steps_and_where_it_stands():
     with Display(console, 40, "demo", {"model": "base", "agent": "fold"}) as display:
         display.validation(0, [("recall", HALF)])
         for step in range(1, 21):
-            display.step(step, {**METRICS, "reward": step / 20})
+            display.step(step, {**METRICS, "reward/mean": step / 20})
         display.phase("rollout", 3, 256)
         page = text(display._page())
         display.note("careful [bold]")

@@ -45,13 +45,13 @@ class Column:
 
 
 COLUMNS = (
-    Column("reward", "reward"),
-    Column("score", "score"),
-    Column("failed", "failed", "{:.0f}", lambda value: value > 0),
-    Column("tokens", "sampled_tokens", "{:.1f}"),
-    Column("kl", "kl", "{:.2g}"),
-    Column("mismatch", "mismatch", "{:.2g}"),
-    Column("grad", "grad_norm", "{:.2f}"),
+    Column("reward", "reward/mean"),
+    Column("score", "score/answer"),
+    Column("failed", "episodes/failed", "{:.0f}", lambda value: value > 0),
+    Column("tokens", "tokens/per_turn", "{:.1f}"),
+    Column("kl", "train/kl", "{:.2g}"),
+    Column("mismatch", "train/mismatch", "{:.2g}"),
+    Column("grad", "train/grad_norm", "{:.2f}"),
     Column("rollout", "time/rollout", "{:.1f} s"),
     Column("update", "time/update", "{:.1f} s"),
 )
