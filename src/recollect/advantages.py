@@ -1,13 +1,14 @@
 """Advantages: how much better an episode did than its siblings.
 
-Pure functions. An estimator sees the rewards of one group, one number per episode, and returns what
-to subtract from and divide each by. An episode counts once in its group however many contexts it had.
+Pure functions. An estimator sees the rewards of one group, one number per episode, and returns
+what to subtract from and divide each by. An episode counts once in its group however many contexts
+it had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +30,8 @@ Estimator = Callable[[np.ndarray], Baseline]
 def grpo(rewards_G: np.ndarray, by_std: bool = False, epsilon: float = 1e-6) -> Baseline:
     """A_i = r_i - mean(r), divided by std(r) + epsilon if `by_std`.
 
-    The standard deviation is the sample's (G - 1). MemAgent's stable recipe does not divide. A group
-    of one has nothing to be compared with: mean 0 and deviation 1, as in the reference systems.
+    The standard deviation is the sample's (G - 1). MemAgent's stable recipe does not divide. A
+    group of one has nothing to be compared with: mean 0 and deviation 1, as in the references.
     """
     if len(rewards_G) == 1:
         return Baseline(np.zeros(1))
@@ -49,17 +50,19 @@ def group_advantages(group: Sequence[Episode], estimator: Estimator) -> list[lis
     """Return one advantage per context of every episode; 0 for failed and untrained ones.
 
     Contexts are compared within their stratum. An episode enters a stratum with the mean of its
-    contexts' rewards there, once.
+    contexts' rewards there, once. A context in which nothing was sampled is in no statistic.
     """
     advantages = [[0.0] * len(episode.contexts) for episode in group]
     strata: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for i, episode in enumerate(group):
         if episode.ok:
             for j, context in enumerate(episode.contexts):
-                if context.trainable:
+                if context.trainable and context.turns:
                     strata[context.stratum][i].append(j)
     for members in strata.values():
-        rewards = {i: [_reward(group[i], group[i].contexts[j]) for j in js] for i, js in members.items()}
+        rewards = {
+            i: [_reward(group[i], group[i].contexts[j]) for j in js] for i, js in members.items()
+        }
         baseline = estimator(np.array([np.mean(own) for own in rewards.values()]))
         for g, (i, js) in enumerate(members.items()):
             for j, reward in zip(js, rewards[i], strict=True):

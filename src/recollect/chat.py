@@ -1,7 +1,7 @@
 """Chats: growing, token-exact contexts over policies, opened by role.
 
-`Chats` is what an agent is given: a routing table from role to model, and the record of every context
-opened in one episode.
+`Chats` is what an agent is given: a routing table from role to model, and the record of every
+context opened in one episode.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recollect.errors import boundary
+from recollect.errors import UserError, boundary
 from recollect.policies.base import Policy
 from recollect.rendering import Message, Renderer
 from recollect.seeds import Key, derive
@@ -64,12 +64,20 @@ class Chats:
         tools: Sequence[Any] = (),
     ) -> Chat:
         """Start an empty context in `role`; unless told otherwise its stratum is the role."""
-        model = self.models[role]
-        context = Context(
-            role, role if stratum is None else stratum, model.trainable, question=question, label=label
-        )
+        model = self.model(role)
+        stratum = role if stratum is None else stratum
+        context = Context(role, stratum, model.trainable, question=question, label=label)
         self.contexts.append(context)
         return Chat(model, context, (*self.key, len(self.contexts) - 1), tuple(tools))
+
+    def model(self, role: str) -> Model:
+        """Return who speaks in `role`."""
+        if role not in self.models:
+            known = ", ".join(self.models)
+            raise UserError(
+                f"no model speaks in the role {role!r}", f"give it a model; there are: {known}"
+            )
+        return self.models[role]
 
 
 @dataclass
@@ -107,16 +115,19 @@ class Chat:
                 f"{self.context.label or self.context.role}: {len(self.context.ids) + len(ids)}"
                 f" prompt tokens fill the window of {self.model.window}"
             )
+        number = len(self.context.turns)
         default = self.model.sampling
         sampling = dataclasses.replace(
             default,
-            max_tokens=min(room, max_tokens or default.max_tokens),
+            max_tokens=min(room, default.max_tokens if max_tokens is None else max_tokens),
             stop=stop or default.stop,
-            seed=derive(*self.key, len(self.context.turns)),
+            seed=derive(*self.key, number),
         )
         prompt = [*self.context.ids, *ids]
         with boundary("policy"):
             completion = await self.model.policy.sample(prompt, sampling)
+        if len(self.context.turns) != number:
+            raise RuntimeError("a chat was spoken to twice at once: open one chat for each")
         turn = Turn(len(prompt), completion.token_ids, completion.logprobs, completion.stop_reason)
         self.context.ids[:] = [*prompt, *completion.token_ids]
         self.context.turns.append(turn)

@@ -46,4 +46,14 @@ def boundary(name: str) -> Iterator[None]:
     except (UserError, BoundaryError):
         raise
     except Exception as error:
-        raise BoundaryError(name, error) from error
+        cause = _cause(error)
+        if isinstance(cause, UserError | BoundaryError):
+            raise cause from error
+        raise BoundaryError(name, cause) from error
+
+
+def _cause(error: Exception) -> Exception:
+    """Look into what an agent's own task group raised: a UserError first, else its first error."""
+    while isinstance(error, ExceptionGroup):
+        error = (error.subgroup(UserError) or error).exceptions[0]
+    return error

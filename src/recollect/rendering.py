@@ -84,7 +84,7 @@ class Renderer:
     ) -> list[int]:
         """Render what follows an assistant's turn, up to where it speaks again.
 
-        `closed` says that the turn ended with its end token; if not, one is put in first.
+        `closed` says that the turn ended with an end token; if not, the template's is put in first.
         """
         return self._splice(messages, tools, after_reply=True, closed=closed)
 
@@ -111,10 +111,10 @@ class Renderer:
     def _encode_part(self, part: Part) -> Sequence[int]:
         if isinstance(part, str):
             return self.tokenizer.encode(part)
-        if len(part) and not 0 <= min(part) <= max(part) < self.tokenizer.vocab_size:
-            raise ValueError(
-                f"token id {max(part)} is outside the vocabulary of {self.tokenizer.vocab_size}"
-            )
+        size = self.tokenizer.vocab_size
+        if len(part) and not 0 <= min(part) <= max(part) < size:
+            bad = next(i for i in part if not 0 <= i < size)
+            raise ValueError(f"token id {bad} is outside the vocabulary of {size}")
         return part
 
     def _skeleton(
@@ -128,9 +128,8 @@ class Renderer:
             reply = _MARK.format(len(roles))
             before = [{"role": "user", "content": "."}, {"role": "assistant", "content": reply}]
             text = self.tokenizer.template([*before, *marked], tools, True).partition(reply)[2]
-            end = self.tokenizer.decode_control(self.tokenizer.end_ids[0])
-            if closed and text.startswith(end):
-                text = text[len(end) :]
+            if closed:
+                text = self._after_end(text)
         else:
             text = self.tokenizer.template(marked, tools, True)
         pieces: list[list[int] | int] = []
@@ -147,3 +146,11 @@ class Renderer:
                 "use roles that this model's chat template knows, each once and in order",
             )
         return pieces
+
+    def _after_end(self, text: str) -> str:
+        """Leave out the end token that the template puts after a reply: it was sampled already."""
+        for end in map(self.tokenizer.decode_control, self.tokenizer.end_ids):
+            before, found, after = text.partition(end)
+            if found and not before.strip():
+                return after
+        return text

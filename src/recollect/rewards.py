@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from recollect import metrics
+from recollect.errors import UserError
 from recollect.memory.base import Memory
 from recollect.types import Episode
 
@@ -38,6 +39,11 @@ class AnswerReward:
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score every answer against its question's accepted answers."""
+        if not episode.task.questions:
+            raise UserError(
+                f"task {episode.task.id!r} has no questions, so nothing in it can be rewarded",
+                "give every task at least one question, or leave the task out",
+            )
         scores = [
             self.score(answer, question.answers)
             for answer, question in zip(episode.answers, episode.task.questions, strict=True)

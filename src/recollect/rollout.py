@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 from recollect.agents.base import Agent
 from recollect.chat import Chats, Model
 from recollect.concurrency import concurrently
-from recollect.errors import BoundaryError, boundary
-from recollect.rewards import Reward
+from recollect.errors import BoundaryError, UserError, boundary
+from recollect.rewards import Reward, Score
 from recollect.seeds import Key
 from recollect.types import Episode, Failure, Task
 
@@ -30,6 +31,13 @@ class Rollout:
     """Episodes in flight at once."""
     timeout: float | None = None
     """Seconds before an episode counts as failed."""
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise UserError(
+                f"with {self.concurrency} episodes at once none would ever start",
+                "set --rollout.concurrency to 1 or more",
+            )
 
     async def groups(
         self,
@@ -75,8 +83,18 @@ class Rollout:
             with boundary("reward"):
                 score = await self.reward(episode, memory)
         finally:
-            memory.close()
-        episode.reward = score.reward
-        episode.scores = dict(score.parts)
-        for context, own in zip(episode.contexts, score.contexts, strict=bool(score.contexts)):
-            context.reward = own
+            with boundary("memory"):
+                memory.close()
+        with boundary("reward"):
+            _enter(episode, score)
+
+
+def _enter(episode: Episode, score: Score) -> None:
+    """Write a score into its episode; one that is not a number would spoil the whole group."""
+    own = score.contexts or [None] * len(episode.contexts)
+    if not all(math.isfinite(r) for r in (score.reward, *own) if r is not None):
+        raise ValueError(f"a reward is not finite: {score.reward}, by context {list(own)}")
+    for context, reward in zip(episode.contexts, own, strict=True):
+        context.reward = reward
+    episode.reward = score.reward
+    episode.scores = dict(score.parts)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from recollect.rendering import Tokenizer
-from recollect.types import Completion, Sampling
+from recollect.types import Completion, Sampling, StopReason
 
 Script = Callable[[str], str | Awaitable[str]]
 
@@ -22,13 +22,15 @@ class ScriptedPolicy:
     """Given to every token, so that a script can stand in for a sampled model."""
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """Return the scripted reply, cut at `max_tokens` like any other completion."""
+        """Return the scripted reply, cut at a stop text or at `max_tokens`."""
         reply = self.script(self.tokenizer.decode(prompt_ids))
         text = await reply if inspect.isawaitable(reply) else reply
-        ids = [*self.tokenizer.encode(text), *self.tokenizer.end_ids[:1]]
+        stopped = min((text.find(s) + len(s) for s in sampling.stop if s in text), default=None)
+        end = self.tokenizer.end_ids[:1] if stopped is None else ()
+        ids = [*self.tokenizer.encode(text[:stopped]), *end]
         cut = ids[: sampling.max_tokens]
-        stop = "stop" if len(cut) == len(ids) else "length"
-        return Completion(tuple(cut), (self.logprob,) * len(cut), stop)
+        reason: StopReason = "stop" if len(cut) == len(ids) else "length"
+        return Completion(tuple(cut), (self.logprob,) * len(cut), reason)
 
 
 def replies(texts: Iterable[str]) -> Script:
