@@ -1,0 +1,74 @@
+"""Errors: user mistakes pass through, foreign errors keep the innermost boundary."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from recollect.errors import BoundaryError, UserError, boundary
+from recollect.types import Failure
+
+
+def test_user_error_is_one_message_with_its_fix():
+    error = UserError("no model folder at 'x'", "give --model.path a folder")
+    assert str(error) == "no model folder at 'x'\n  fix: give --model.path a folder"
+    assert (error.what, error.fix) == ("no model folder at 'x'", "give --model.path a folder")
+    assert str(UserError("only this")) == "only this"
+
+
+def test_boundary_attributes_a_foreign_error():
+    with pytest.raises(BoundaryError) as caught, boundary("policy"):
+        raise ConnectionError("refused")
+    assert caught.value.failure == Failure("policy", "ConnectionError", "refused")
+    assert isinstance(caught.value.__cause__, ConnectionError)
+    assert str(caught.value) == "policy: ConnectionError: refused"
+
+
+def test_the_innermost_boundary_keeps_the_error():
+    with pytest.raises(BoundaryError) as caught, boundary("agent"), boundary("policy"):
+        raise ValueError("x")
+    assert caught.value.failure.boundary == "policy"
+
+
+def test_no_error_no_trace():
+    with boundary("agent"):
+        pass
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, asyncio.CancelledError, SystemExit])
+def test_what_ends_a_program_is_not_a_failure(kind):
+    with pytest.raises(kind), boundary("agent"):
+        raise kind
+
+
+def test_user_errors_pass_through():
+    with pytest.raises(UserError, match="mine"), boundary("agent"):
+        raise UserError("mine")
+
+
+async def in_a_task_group(*errors: Exception) -> None:
+    async def fail(error: Exception) -> None:
+        raise error
+
+    async with asyncio.TaskGroup() as group:
+        for error in errors:
+            group.create_task(fail(error))
+
+
+def test_a_task_group_hides_no_user_error():
+    with pytest.raises(UserError, match="mine"), boundary("agent"):
+        asyncio.run(in_a_task_group(ValueError("other"), UserError("mine")))
+
+
+def test_a_task_group_keeps_the_boundary_inside():
+    inside = BoundaryError("policy", ConnectionError("refused"))
+    with pytest.raises(BoundaryError) as caught, boundary("agent"):
+        asyncio.run(in_a_task_group(inside))
+    assert caught.value is inside
+
+
+def test_a_task_group_of_foreign_errors_is_named_after_the_first():
+    with pytest.raises(BoundaryError) as caught, boundary("agent"):
+        raise ExceptionGroup("outer", [ExceptionGroup("inner", [KeyError("k")]), ValueError("v")])
+    assert caught.value.failure == Failure("agent", "KeyError", "'k'")

@@ -1,0 +1,61 @@
+"""The core imports fast, and without a deep-learning library or a web server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HEAVY = ("torch", "transformers", "peft", "ray", "verl", "vllm", "starlette", "uvicorn")
+CORE = (
+    *("types", "errors", "seeds", "concurrency", "rendering", "chat", "rewards", "metrics"),
+    *("rollout", "advantages", "samples", "validation", "memory.base", "memory.text"),
+    *("policies.base", "policies.scripted", "agents.base", "agents.fold"),
+    *("tasks.recall", "tasks.ledger", "runs", "episodes", "train.settings", "config"),
+)
+SOURCE = Path(__file__).parent.parent / "src"
+
+
+def run(code: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def culprits(names: tuple[str, ...], unwanted: tuple[str, ...] = HEAVY) -> list[str]:
+    """Import modules one after another; name those that bring an unwanted one in."""
+    lines = ["import sys, importlib", f"for name in {names}:", "    importlib.import_module(name)"]
+    lines += [f"    for found in set(sys.modules) & set({unwanted}):", "        print(name)"]
+    lines += ["        del sys.modules[found]"]
+    return run("\n".join(lines)).split()
+
+
+def test_no_heavy_import():
+    assert culprits(("recollect", *(f"recollect.{name}" for name in CORE))) == []
+
+
+def test_heavy_imports_would_be_seen():
+    assert culprits(("recollect.errors", "csv"), ("csv", "yaml")) == ["csv"]
+
+
+def seconds(code: str) -> float:
+    """Time a whole interpreter, best of five: others may be using the machine."""
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        run(code)
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def test_import_takes_milliseconds():
+    assert seconds("import recollect") - seconds("pass") < 0.3
+
+
+def test_whole_core_imports_quickly():
+    names = ", ".join(f"recollect.{name}" for name in CORE)
+    assert seconds(f"import {names}") - seconds("import numpy") < 0.5
