@@ -89,9 +89,10 @@ def _eval(args: list[str]) -> int:
 def _doctor(args: list[str]) -> int:
     if args:
         raise UserError(f"doctor takes no {args[0]!r}", "type recollect doctor")
-    from recollect.doctor import run_doctor
+    from recollect.display import open_console
+    from recollect.doctor import doctor
 
-    return run_doctor()
+    return doctor(open_console())
 
 
 if __name__ == "__main__":

@@ -25,6 +25,4 @@ def run_evaluation(config: TrainConfig) -> int:
 async def evaluate(config: TrainConfig) -> dict[int, Accuracy]:
     """Measure at every multiple of the training length that the settings name."""
     learner = Learner.open(config)
-    return {
-        times: accuracy(await learner.validate(times)) for times in config.val.lengths or (1,)
-    }
+    return {times: accuracy(await learner.validate(times)) for times in config.val.lengths or (1,)}

@@ -98,7 +98,9 @@ def _memory(config: TrainConfig, parameters: int) -> str:
     trained = 0 if config.model.lora.rank else parameters
     reference = trained if config.loss.kl_coef else 0
     size = 4 * (parameters + 3 * trained + reference) / 2**30
-    return f"{size:.2f} GiB weights and optimiser, up to {config.model.cache_gib:g} GiB sampler cache"
+    return (
+        f"{size:.2f} GiB weights and optimiser, up to {config.model.cache_gib:g} GiB sampler cache"
+    )
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from recollect.config import TrainConfig
-from recollect.display import Display, Report, open_console, report_card, report_markdown, rollout_table
+from recollect.display import (
+    Display,
+    Report,
+    open_console,
+    report_card,
+    report_markdown,
+    rollout_table,
+)
 from recollect.rollout import Group
 from recollect.runs import Run
 from recollect.trackers import Tracker, open_trackers

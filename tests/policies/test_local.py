@@ -41,9 +41,7 @@ def pair(request, tmp_path_factory) -> tuple[LoadedModel, torch.nn.Module]:
 
 def run(policy: LocalPolicy, prompts: list[list[int]], **sampling) -> list[Completion]:
     async def all_at_once() -> list[Completion]:
-        jobs = [
-            policy.sample(p, Sampling(seed=i, **sampling)) for i, p in enumerate(prompts)
-        ]
+        jobs = [policy.sample(p, Sampling(seed=i, **sampling)) for i, p in enumerate(prompts)]
         return await asyncio.gather(*jobs)
 
     return asyncio.run(all_at_once())

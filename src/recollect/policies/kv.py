@@ -31,7 +31,9 @@ class Block:
 class Cache:
     """Per layer one table (slots, Hkv, length, D) for keys and one for values."""
 
-    def __init__(self, shapes: list[tuple[int, int, int]], dtype: torch.dtype, device: torch.device):
+    def __init__(
+        self, shapes: list[tuple[int, int, int]], dtype: torch.dtype, device: torch.device
+    ):
         self.shapes = shapes
         """Per layer: key heads, key width, value width."""
         self.dtype, self.device = dtype, device
@@ -59,7 +61,9 @@ class Cache:
                 (self.values, old_values, value_width),
             ):
                 # Zeros, not garbage: masked positions are still multiplied by probability zero.
-                table = torch.zeros(slots, heads, length, size, dtype=self.dtype, device=self.device)
+                table = torch.zeros(
+                    slots, heads, length, size, dtype=self.dtype, device=self.device
+                )
                 if used:
                     table[:used, :, :kept] = old[layer][:used]
                 new.append(table)
@@ -137,7 +141,9 @@ class PrefillPlan:
         tables = ((self.cache.keys[layer], key), (self.cache.values[layer], value))
         for table, new in tables:
             if self._slots is not None:
-                table[self._slots, :, self._places] = new[:, self._private].transpose(0, 1).to(table)
+                table[self._slots, :, self._places] = (
+                    new[:, self._private].transpose(0, 1).to(table)
+                )
             if self.copies.shape[1]:
                 to_slot, to_place, slot, place = self.copies
                 table[to_slot, :, to_place] = table[slot, :, place]
@@ -157,13 +163,14 @@ class PrefillPlan:
         keys[:, run.start : run.start + run.size] = key[:, tokens]
         values[:, run.start : run.start + run.size] = value[:, tokens]
 
-    def _attend_one(
-        self, heads: Heads, query: torch.Tensor, out: torch.Tensor, i: int
-    ) -> None:
+    def _attend_one(self, heads: Heads, query: torch.Tensor, out: torch.Tensor, i: int) -> None:
         run, (a, b) = self.runs[i], self._offsets[i : i + 2]
         end = run.start + run.size
         if run.slot < 0:
-            keys, values = run.block.keys[heads.layer][:, :end], run.block.values[heads.layer][:, :end]
+            keys, values = (
+                run.block.keys[heads.layer][:, :end],
+                run.block.values[heads.layer][:, :end],
+            )
         else:
             keys = self.cache.keys[heads.layer][run.slot, :, :end]
             values = self.cache.values[heads.layer][run.slot, :, :end]
@@ -178,7 +185,13 @@ class PrefillPlan:
         out[a:b] = result[0].transpose(0, 1)
 
     def _attend_batch(
-        self, heads: Heads, query: torch.Tensor, out: torch.Tensor, number: int, first: int, last: int
+        self,
+        heads: Heads,
+        query: torch.Tensor,
+        out: torch.Tensor,
+        number: int,
+        first: int,
+        last: int,
     ) -> None:
         runs = self.runs[first:last]
         size = max(r.size for r in runs)
@@ -205,7 +218,12 @@ class PrefillPlan:
         return torch.from_numpy(np.flatnonzero(inside)).to(self.cache.device)
 
     def _mask(
-        self, name: int, rows: int, starts: list[int], sizes: list[int], length: int,
+        self,
+        name: int,
+        rows: int,
+        starts: list[int],
+        sizes: list[int],
+        length: int,
         window: int | None,
     ) -> torch.Tensor:
         """Build once per pass (R, 1, S, L): a query sees what stands no later than itself."""

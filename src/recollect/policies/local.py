@@ -83,7 +83,10 @@ class LocalPolicy:
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Continue a prompt; returns when the sequence stops or meets its limit."""
         prompt = np.array(prompt_ids, dtype=np.int64)
-        if not len(prompt) or not 0 <= prompt.min() <= prompt.max() < self.model.tokenizer.vocab_size:
+        if (
+            not len(prompt)
+            or not 0 <= prompt.min() <= prompt.max() < self.model.tokenizer.vocab_size
+        ):
             raise ValueError("a prompt needs at least one token, all of them in the vocabulary")
         request = Request(prompt, sampling, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
@@ -195,7 +198,8 @@ class LocalPolicy:
         """Let a long prompt read the block that covers most of it, or make it one of its own."""
         prompt = request.prompt
         known = next(
-            (b for n in reversed(LEVELS) if (b := self._block_index.get(prompt[:n].tobytes()))), None
+            (b for n in reversed(LEVELS) if (b := self._block_index.get(prompt[:n].tobytes()))),
+            None,
         )
         covered = 0
         if known:

@@ -114,7 +114,9 @@ class Learner:
         """Run held-out episodes, at a multiple of the training length."""
         settings = self.config.val
         family = self.config.tasks.longer(times)
-        held_out = [family.task(i, self.config.seed, "test") for i in range(tasks or settings.tasks)]
+        held_out = [
+            family.task(i, self.config.seed, "test") for i in range(tasks or settings.tasks)
+        ]
         rollout = self.rollout(settings.temperature, settings.top_p)
         return await rollout.groups(held_out, settings.n, (self.config.seed, "validation"))
 

@@ -80,7 +80,9 @@ class LoadedModel:
         """Apply the head: (N, width) to (N, vocabulary), float32."""
         config = self.network.config.get_text_config()
         logits = self.network.get_output_embeddings()(hidden).float()
-        logits = logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+        logits = (
+            logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+        )
         if cap := getattr(config, "final_logit_softcapping", None):
             logits = cap * torch.tanh(logits / cap)
         return logits
@@ -102,7 +104,9 @@ def load_tokenizer(folder: Path) -> HFTokenizer:
         ends += more if isinstance(more, list) else [more]
     ends = list(dict.fromkeys(e for e in ends if e is not None))
     if not ends:
-        raise UserError(f"the tokenizer in {folder} has no end token", "set eos_token in tokenizer_config.json")
+        raise UserError(
+            f"the tokenizer in {folder} has no end token", "set eos_token in tokenizer_config.json"
+        )
     return HFTokenizer(hf, config.vocab_size, ends)
 
 
