@@ -47,7 +47,8 @@ clean:
 # Each stamp is newer than what it installed; a file is installed again only when it changes.
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: make PYTHON=/path/to/python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make an environment: install its venv package, or set PYTHON" >&2; exit 1; }
 
 $(VENV)/demo.stamp: requirements/demo.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing into $(VENV): once, a few minutes, about 1.4 GB (more where torch brings GPU libraries)"
