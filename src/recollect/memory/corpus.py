@@ -1,0 +1,226 @@
+"""The immutable base that trials share: contents, metadata, vectors and an inverted index.
+
+Everything is a flat numpy array: texts are one byte blob with offsets, postings are slices. So a
+base can be written with `save` and opened with `Corpus.open(folder)` as memory-mapped files: any
+number of processes then share one copy in the page cache. Knows nothing of edits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from recollect.errors import UserError
+from recollect.memory.entries import Draft, Entry, checked, facets_of, name_of, plain
+from recollect.memory.words import words
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Strings(Sequence[str]):
+    """Texts in one blob."""
+
+    blob: np.ndarray
+    """uint8: the texts in UTF-8, one after the other"""
+    offsets: np.ndarray
+    """int64 [n + 1]: text i is blob[offsets[i]:offsets[i + 1]]"""
+
+    @classmethod
+    def pack(cls, texts: Iterable[str]) -> Strings:
+        """Pack texts into a blob."""
+        encoded = [text.encode() for text in texts]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(e) for e in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[str]: ...
+    def __getitem__(self, i: int | slice) -> str | list[str]:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        if not -len(self) <= i < len(self):
+            raise IndexError(i)
+        i %= len(self)
+        return self.blob[self.offsets[i] : self.offsets[i + 1]].tobytes().decode()
+
+
+@dataclass(frozen=True, eq=False)
+class Postings:
+    """Which entries have a key, and how often: for words, and for metadata to filter on."""
+
+    keys: Strings
+    starts: np.ndarray
+    """int64 [keys + 1]"""
+    positions: np.ndarray
+    """int32: ascending within a key"""
+    counts: np.ndarray
+    """int32"""
+
+    @classmethod
+    def build(cls, rows: Iterable[Counter[str]]) -> Postings:
+        """Invert one counter of keys per entry."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for position, row in enumerate(rows):
+            for key, count in row.items():
+                found.setdefault(key, []).append((position, count))
+        keys = sorted(found)
+        starts = np.zeros(len(keys) + 1, np.int64)
+        np.cumsum([len(found[key]) for key in keys], out=starts[1:])
+        flat = np.array(list(chain.from_iterable(found[k] for k in keys)), np.int32).reshape(-1, 2)
+        columns = np.ascontiguousarray(flat.T)
+        return cls(Strings.pack(keys), starts, columns[0], columns[1])
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {key: row for row, key in enumerate(self.keys)}
+
+    def get(self, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions that have a key, and its count at each."""
+        row = self._rows.get(key)
+        part = slice(0, 0) if row is None else slice(self.starts[row], self.starts[row + 1])
+        return self.positions[part], self.counts[part]
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A base of memories `memory_1` to `memory_n`, shared by all trials and never changed."""
+
+    name: str
+    contents: Strings
+    metadata: Strings
+    """JSON objects"""
+    lengths: np.ndarray
+    """int32 [n]: words per entry"""
+    terms: Postings
+    facets: Postings
+    vectors: np.ndarray | None
+    """float32 [n, d], unit length; None allows word search only"""
+    fingerprint: str
+    """Of names, contents and metadata: equal bases have equal ones."""
+
+    @classmethod
+    def build(
+        cls, name: str, drafts: Iterable[Draft] = (), vectors: np.ndarray | None = None
+    ) -> Corpus:
+        """Index memories; `vectors` holds one unit row per memory."""
+        own = [checked(draft.content, draft.metadata) for draft in drafts]
+        texts = [json.dumps(plain(d.metadata), ensure_ascii=False, sort_keys=True) for d in own]
+        bags = [Counter(words(draft.content)) for draft in own]
+        digest = hashlib.sha256(json.dumps([name, len(own)]).encode())
+        for draft, text in zip(own, texts, strict=True):
+            digest.update(json.dumps([draft.content, text]).encode())
+        return cls(
+            name,
+            Strings.pack(draft.content for draft in own),
+            Strings.pack(texts),
+            np.array([bag.total() for bag in bags], np.int32),
+            Postings.build(bags),
+            Postings.build(Counter(facets_of(draft.metadata)) for draft in own),
+            None if vectors is None else unit_rows(vectors, len(own)),
+            digest.hexdigest()[:16],
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (self.entry(number) for number in range(1, len(self) + 1))
+
+    def entry(self, number: int) -> Entry:
+        """Return the number-th memory, counting from 1."""
+        metadata = json.loads(self.metadata[number - 1])
+        own = {k: v if isinstance(v, str) else tuple(v) for k, v in metadata.items()}
+        return Entry(name_of(number), self.contents[number - 1], own)
+
+    @cached_property
+    def total_words(self) -> int:
+        """Words in all entries together."""
+        return int(self.lengths.sum(dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes its arrays take, once for all trials."""
+        return sum(array.nbytes for array in self._arrays().values())
+
+    def save(self, folder: Path) -> None:
+        """Write the arrays as files that `open` can map."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, array in self._arrays().items():
+            np.save(folder / f"{name}.npy", array)
+        header = {"format": _FORMAT, "name": self.name, "fingerprint": self.fingerprint}
+        (folder / "corpus.json").write_text(json.dumps(header))
+
+    @classmethod
+    def open(cls, folder: Path) -> Corpus:
+        """Map a saved base; nothing is read before it is used."""
+        try:
+            header = json.loads((folder / "corpus.json").read_text())
+            mapped = {f.stem: np.load(f, mmap_mode="r") for f in sorted(folder.glob("*.npy"))}
+            if header["format"] != _FORMAT:
+                raise ValueError(f"it has format {header['format']}, not {_FORMAT}")
+            return cls._of(header, mapped)
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(
+                f"{folder} holds no saved memories: {error}", "save them again"
+            ) from None
+
+    @classmethod
+    def _of(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Corpus:
+        def strings(name: str) -> Strings:
+            return Strings(arrays[f"{name}.blob"], arrays[f"{name}.offsets"])
+
+        def postings(name: str) -> Postings:
+            parts = (arrays[f"{name}.{part}"] for part in ("starts", "positions", "counts"))
+            return Postings(strings(f"{name}.keys"), *parts)
+
+        return cls(
+            header["name"],
+            strings("contents"),
+            strings("metadata"),
+            arrays["lengths"],
+            postings("terms"),
+            postings("facets"),
+            arrays.get("vectors"),
+            header["fingerprint"],
+        )
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        arrays = {"lengths": self.lengths}
+        if self.vectors is not None:
+            arrays["vectors"] = self.vectors
+        texts = {"contents": self.contents, "metadata": self.metadata}
+        for name, postings in (("terms", self.terms), ("facets", self.facets)):
+            texts[f"{name}.keys"] = postings.keys
+            for part in ("starts", "positions", "counts"):
+                arrays[f"{name}.{part}"] = getattr(postings, part)
+        for name, strings in texts.items():
+            arrays |= {f"{name}.blob": strings.blob, f"{name}.offsets": strings.offsets}
+        return arrays
+
+
+def unit_rows(vectors: np.ndarray, n: int) -> np.ndarray:
+    """Return vectors as float32 [n, d], or refuse them if they cannot be compared by angle."""
+    rows = np.ascontiguousarray(vectors, np.float32)
+    if rows.ndim != 2 or len(rows) != n:
+        raise ValueError(f"{n} texts need as many vectors, not an array of shape {rows.shape}")
+    norms = np.linalg.norm(rows, axis=1)
+    # float16 keeps three digits of a norm; zero and NaN rows fail here too.
+    wrong = np.flatnonzero(~(np.abs(norms - 1) < 1e-2))
+    if len(wrong):
+        raise ValueError(f"vector {wrong[0]} has length {norms[wrong[0]]}, not 1")
+    return rows
