@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from recollect.chat import Chats
@@ -123,8 +124,11 @@ class FoldAgent:
         pending = dict(enumerate(task.questions))
         answers: dict[int, str] = {}
         tokenizer = _tokenizer(chats, "memory")
-        for number, (chunk, read) in enumerate(self.windows(task, tokenizer), 1):
-            await self._update(problem, chunk, f"chunk {number}", chats, memory)
+        number = 0
+        for chunk, read in self.windows(task, tokenizer):
+            if chunk:
+                number += 1
+                await self._update(problem, chunk, f"chunk {number}", chats, memory)
             due = {i: q for i, q in pending.items() if _is_due(q, read)}
             answers |= await self._ask(due, chats, memory)
             pending = {i: q for i, q in pending.items() if i not in due}
@@ -160,8 +164,8 @@ class FoldAgent:
     def windows(self, task: Task, tokenizer: Tokenizer) -> Iterator[tuple[list[int], int]]:
         """Yield, for every step of the fold, its tokens and the last task chunk read to its end.
 
-        A window ends where a question is asked, so that none is answered from later text. A chunk
-        that `max_chunks` leaves out counts as read where it would have stood.
+        A window ends where a question is asked, so that none is answered from later text; it may be
+        empty. A chunk that `max_chunks` leaves out counts as read where it would have stood.
         """
         if self.chunk_size is None:
             yield from self._own_chunks(task, tokenizer)
@@ -176,7 +180,7 @@ class FoldAgent:
         held: list[int] = []
         read = -1
         for ids, i in pieces:
-            if held and not asked.isdisjoint(range(read, i)):
+            if not asked.isdisjoint(range(read, i)):
                 yield held, i - 1
                 held = []
             held += ids
@@ -194,7 +198,7 @@ class FoldAgent:
         count = len(task.chunks)
         limit = count if self.max_chunks is None else min(count, self.max_chunks)
         kept = [*range(limit - limit // 2), *range(count - limit // 2, count)]
-        for i, following in zip(kept, [*kept[1:], count], strict=True):
+        for i, following in pairwise([*kept, count]):
             yield tokenizer.encode(task.chunks[i]), following - 1
 
 
