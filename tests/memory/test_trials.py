@@ -160,9 +160,9 @@ async def live_one(trials: MemoryStoreManager, n: int, gate: asyncio.Semaphore) 
                 await asyncio.sleep(0)  # let others run between any two steps
             own = {i: e.content for i in mine if (e := trial.get(i))}
             assert own == mine and not any(id in trial for id in gone)
-            hits = await trial.search(f"secret{n}", 300, rng.choice(["bm25", "hybrid"]))
+            hits = await trial.search(f"secret{n}", 10, rng.choice(["bm25", "hybrid"]))
             written = {h.entry.id for h in hits if h.entry.provenance.kind != "base"}
-            assert written == mine.keys()
+            assert written == mine.keys() and all(str(n) in mine[id] for id in written)
             assert replay(trial.corpus, trial.ops).snapshot() == trial.snapshot()
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +27,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, eq=False)
-class Strings(Sequence[str]):
+class Strings:
     """Texts in one blob."""
 
     blob: np.ndarray
@@ -46,17 +46,11 @@ class Strings(Sequence[str]):
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: int | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(len(self)))]
-        if not -len(self) <= i < len(self):
+    def __getitem__(self, i: int) -> str:
+        if not 0 <= i < len(self.offsets) - 1:
             raise IndexError(i)
-        i %= len(self)
-        return self.blob[self.offsets[i] : self.offsets[i + 1]].tobytes().decode()
+        start, end = self.offsets[i : i + 2].tolist()
+        return self.blob[start:end].tobytes().decode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +81,7 @@ class Postings:
 
     @cached_property
     def _rows(self) -> dict[str, int]:
-        return {key: row for row, key in enumerate(self.keys)}
+        return {self.keys[row]: row for row in range(len(self.keys))}
 
     def get(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions that have a key, and its count at each."""

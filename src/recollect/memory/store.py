@@ -71,7 +71,7 @@ class Store:
         return iter(self.entries())
 
     def __contains__(self, id: object) -> bool:
-        return isinstance(id, str) and self._find(number_of(id)) is not None
+        return isinstance(id, str) and self._has(number_of(id))
 
     def get(self, id: str) -> Entry:
         """Return the live entry with this id."""
@@ -233,11 +233,12 @@ class Store:
         if self._closed:
             raise RuntimeError(f"the store over {self.corpus.name!r} is no more: {self._closed}")
 
+    def _has(self, number: int) -> bool:
+        in_base = 0 < number <= len(self.corpus) and number not in self._graves
+        return in_base or number in self._edits.entries
+
     def _find(self, number: int) -> Entry | None:
-        entry = self._edits.entries.get(number)
-        if entry is None and 0 < number <= len(self.corpus) and number not in self._graves:
-            return self.corpus.entry(number)
-        return entry
+        return self._take(number) if self._has(number) else None
 
     def _take(self, number: int) -> Entry:
         return self._edits.entries.get(number) or self.corpus.entry(number)
