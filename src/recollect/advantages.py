@@ -35,7 +35,7 @@ def grpo(rewards_G: np.ndarray, by_std: bool = False, epsilon: float = 1e-6) -> 
     """
     if len(rewards_G) == 1:
         return Baseline(np.zeros(1))
-    center_G = np.full(len(rewards_G), rewards_G.mean())
+    center_G = np.full(len(rewards_G), mean(rewards_G))
     return Baseline(center_G, float(rewards_G.std(ddof=1)) + epsilon if by_std else 1.0)
 
 
@@ -43,7 +43,18 @@ def rloo(rewards_G: np.ndarray) -> Baseline:
     """A_i = r_i - mean of the other rewards (leave one out)."""
     if len(rewards_G) == 1:
         return Baseline(np.zeros(1))
-    return Baseline((rewards_G.sum() - rewards_G) / (len(rewards_G) - 1))
+    first = rewards_G[0]  # as in mean(): equal rewards give exactly zero
+    rest_G = rewards_G - first
+    return Baseline(first + (rest_G.sum() - rest_G) / (len(rewards_G) - 1))
+
+
+def mean(values: np.ndarray) -> float:
+    """Average so that equal values have exactly that mean.
+
+    Three times 0.1 averages to a little more than 0.1, and a group in which nobody did better would
+    be trained on rounding errors instead of being skipped.
+    """
+    return float(values[0] + (values - values[0]).mean())
 
 
 def group_advantages(group: Sequence[Episode], estimator: Estimator) -> list[list[float]]:
@@ -63,7 +74,7 @@ def group_advantages(group: Sequence[Episode], estimator: Estimator) -> list[lis
         rewards = {
             i: [_reward(group[i], group[i].contexts[j]) for j in js] for i, js in members.items()
         }
-        baseline = estimator(np.array([np.mean(own) for own in rewards.values()]))
+        baseline = estimator(np.array([mean(np.array(own)) for own in rewards.values()]))
         for g, (i, js) in enumerate(members.items()):
             for j, reward in zip(js, rewards[i], strict=True):
                 advantages[i][j] = float((reward - baseline.center_G[g]) / baseline.scale)

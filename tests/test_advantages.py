@@ -1,0 +1,178 @@
+"""Advantages: worked by hand, and blind to how many contexts an episode had."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.advantages import Baseline, group_advantages, grpo, rloo
+from recollect.types import Context, Episode, Failure, Task, Turn
+
+TASK = Task("t", (), ())
+ESTIMATORS = [grpo, partial(grpo, by_std=True), rloo]
+by_estimator = pytest.mark.parametrize("estimator", ESTIMATORS, ids=["grpo", "grpo_std", "rloo"])
+
+
+def context(stratum="memory", reward=None, trainable=True, sampled=1) -> Context:
+    turns = [Turn(1, (7,) * sampled, (-1.0,) * sampled, "stop")] if sampled else []
+    return Context("memory", stratum, trainable, [1] + [7] * sampled, turns, reward)
+
+
+def episode(reward: float | None, *contexts: Context, failed=False) -> Episode:
+    failure = Failure("policy", "ConnectionError", "gone") if failed else None
+    return Episode(TASK, 0, list(contexts) or [context()], reward=reward, failure=failure)
+
+
+def advantages(estimator, *rewards: float) -> list[float]:
+    return [own[0] for own in group_advantages([episode(r) for r in rewards], estimator)]
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+
+def test_grpo_subtracts_the_mean():
+    assert advantages(grpo, 1, 0, 0, 1) == [0.5, -0.5, -0.5, 0.5]
+    assert advantages(grpo, 3, 0, 0) == [2, -1, -1]
+
+
+def test_grpo_by_std_divides_by_the_samples_deviation():
+    # mean 1, deviations 2, -1, -1: variance (4 + 1 + 1) / (3 - 1) = 3
+    got = advantages(partial(grpo, by_std=True), 3, 0, 0)
+    assert got == pytest.approx([2 / (3**0.5 + 1e-6), -1 / (3**0.5 + 1e-6), -1 / (3**0.5 + 1e-6)])
+
+
+def test_rloo_subtracts_the_mean_of_the_others():
+    assert advantages(rloo, 1, 0, 0, 1) == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
+    assert advantages(rloo, 5, 1) == [4, -4]
+
+
+@by_estimator
+def test_a_group_of_one_keeps_its_reward(estimator):
+    assert advantages(estimator, 0.7) == [0.7]
+    assert advantages(estimator) == []
+
+
+@by_estimator
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3])
+def test_equal_rewards_teach_nothing(estimator, reward):
+    """Exactly nothing: rounding errors would be trained on."""
+    for size in (2, 3, 5, 6, 7):
+        assert advantages(estimator, *[reward] * size) == [0.0] * size
+    group = [episode(reward, *[context()] * n) for n in (1, 3, 7)]
+    assert not any(a for own in group_advantages(group, estimator) for a in own)
+
+
+@by_estimator
+@given(st.lists(st.integers(-8, 8), min_size=2, max_size=8))
+def test_advantages_sum_to_zero_and_keep_the_order(estimator, rewards):
+    got = advantages(estimator, *rewards)
+    assert sum(got) == pytest.approx(0, abs=1e-9)
+    assert np.argsort(rewards, kind="stable").tolist() == np.argsort(got, kind="stable").tolist()
+
+
+def test_grpo_is_rloo_but_for_a_factor():
+    rewards = (0.5, 2.0, -1.0, 0.0)
+    assert advantages(rloo, *rewards) == pytest.approx(
+        [4 / 3 * a for a in advantages(grpo, *rewards)]
+    )
+
+
+# --- contexts -------------------------------------------------------------------------------------
+
+
+@by_estimator
+@given(st.lists(st.tuples(st.integers(-4, 4), st.integers(1, 6)), min_size=1, max_size=6))
+def test_an_episode_counts_once_however_many_contexts_it_had(estimator, episodes):
+    group = [episode(reward / 4, *[context()] * n) for reward, n in episodes]
+    got = group_advantages(group, estimator)
+    expected = advantages(estimator, *(reward / 4 for reward, _ in episodes))
+    for own, one, (_, n) in zip(got, expected, episodes, strict=True):
+        assert own == pytest.approx([one] * n)
+        assert len(set(own)) == 1  # contexts of one episode share one advantage exactly
+
+
+def test_strata_are_compared_apart():
+    """Question i with question i, memory with memory."""
+    first = episode(0.5, context("memory"), context("q1", 1.0), context("q2", 0.0))
+    second = episode(1.0, context("memory"), context("q1", 1.0), context("q2", 1.0))
+    assert group_advantages([first, second], grpo) == [[-0.25, 0, -0.5], [0.25, 0, 0.5]]
+
+
+def test_contexts_of_one_stratum_enter_with_their_mean_and_keep_their_own_reward():
+    # Episode means 0.5 and 0.25: the baseline is 0.375.
+    first = episode(9.0, context(reward=1.0), context(reward=0.0))
+    second = episode(9.0, context(reward=0.25))
+    assert group_advantages([first, second], grpo) == [[0.625, -0.375], [-0.125]]
+    # Leave one out: the others' mean of means.
+    assert group_advantages([first, second], rloo) == [[0.75, -0.25], [-0.25]]
+
+
+def test_a_contexts_own_reward_of_zero_is_a_reward():
+    group = [episode(1.0, context(reward=0.0)), episode(1.0, context())]
+    assert group_advantages(group, grpo) == [[-0.5], [0.5]]
+
+
+def test_a_stratum_only_some_episodes_have():
+    group = [episode(1.0, context(), context("q1", 1.0)), episode(0.0, context())]
+    assert group_advantages(group, grpo) == [[0.5, 1.0], [-0.5]]
+
+
+# --- what is left out -----------------------------------------------------------------------------
+
+rewarded = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=6)
+
+
+@by_estimator
+@given(rewards=rewarded, places=st.lists(st.integers(0, 6), max_size=4))
+def test_adding_failed_episodes_changes_nothing(estimator, rewards, places):
+    group = [(episode(reward), True) for reward in rewards]
+    for place in places:
+        # A failed episode may even have got as far as a reward.
+        broken = episode(100.0, context(), context(reward=50.0), failed=True)
+        group.insert(place, (broken, False))
+    got = group_advantages([e for e, _ in group], estimator)
+    assert [own[0] for own, (_, ok) in zip(got, group, strict=True) if ok] == advantages(
+        estimator, *rewards
+    )
+    assert all(own == [0.0, 0.0] for own, (_, ok) in zip(got, group, strict=True) if not ok)
+
+
+@by_estimator
+@given(rewards=rewarded)
+def test_untrainable_contexts_are_in_no_statistic(estimator, rewards):
+    fixed = context(reward=100.0, trainable=False)
+    group = [episode(reward, fixed, context(), fixed) for reward in rewards]
+    for own, one in zip(
+        group_advantages(group, estimator), advantages(estimator, *rewards), strict=True
+    ):
+        assert own == [0.0, one, 0.0]
+
+
+def test_an_episode_without_trainable_contexts_is_in_no_statistic():
+    group = [episode(1.0), episode(0.0), episode(9.0, context(trainable=False))]
+    assert group_advantages(group, grpo) == [[0.5], [-0.5], [0.0]]
+
+
+def test_a_context_in_which_nothing_was_said_is_in_no_statistic():
+    group = [episode(1.0), episode(0.0), episode(9.0, context(sampled=0))]
+    assert group_advantages(group, grpo) == [[0.5], [-0.5], [0.0]]
+
+
+def test_all_failed():
+    assert group_advantages([episode(None, failed=True)] * 2, grpo) == [[0.0], [0.0]]
+
+
+def test_a_missing_reward_is_a_bug():
+    with pytest.raises(ValueError, match="task t has no reward"):
+        group_advantages([episode(None)], grpo)
+
+
+def test_estimators_are_pluggable():
+    def best(rewards_G: np.ndarray) -> Baseline:
+        return Baseline(np.full(len(rewards_G), rewards_G.max()), scale=2.0)
+
+    assert advantages(best, 3, 1) == [0, -1]
