@@ -33,9 +33,10 @@ def run_training(config: TrainConfig) -> int:
     settings = dataclasses.asdict(config)
     folder = config.folder / config.name
     run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
-    trackers = open_trackers(config.trackers, folder, config.name, settings)
+    done = run.checkpoint.step if run.checkpoint else 0
+    trackers = open_trackers(config.trackers, folder, config.name, settings, start=done)
     try:
-        with Display(console, config.steps, title(config)) as display:
+        with Display(console, config.steps, title(config), done=done) as display:
             for note in run.notes:
                 display.note(note)
             outcome = asyncio.run(train(config, run, Screen(display, trackers)))
@@ -70,6 +71,10 @@ class Screen:
     def validation(self, step: int, result: Accuracy) -> None:
         """Show held-out accuracy."""
         self.display.validation(step, [("held-out", result)])
+
+    def phase(self, name: str, done: int, total: int) -> None:
+        """Show what is being done."""
+        self.display.phase(name, done, total)
 
     def note(self, text: str) -> None:
         """Show a remark."""

@@ -6,6 +6,7 @@ optimiser and the step's number, so a run that is killed and resumed equals one 
 
 from __future__ import annotations
 
+import itertools
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from recollect.seeds import derive
 from recollect.train import checkpoint, report
 from recollect.train.model import LoadedModel, load_model
 from recollect.train.trainer import Trainer
-from recollect.types import Sampling
+from recollect.types import Episode, Sampling
 from recollect.validation import Accuracy, accuracy
 
 ESTIMATORS: dict[str, advantages.Estimator] = {
@@ -47,6 +48,9 @@ class Watcher(Protocol):
 
     def validation(self, step: int, result: Accuracy) -> None:
         """Held-out accuracy was measured after `step`."""
+
+    def phase(self, name: str, done: int, total: int) -> None:
+        """What is being done right now, and how far it is."""
 
     def note(self, text: str) -> None:
         """Something a person should know."""
@@ -75,15 +79,16 @@ class Learner:
     config: TrainConfig
     model: LoadedModel
     policy: LocalPolicy
+    watcher: Watcher
 
     @classmethod
-    def open(cls, config: TrainConfig) -> Learner:
+    def open(cls, config: TrainConfig, watcher: Watcher) -> Learner:
         """Load the model and put a sampler on its weights."""
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
         model = load_model(config.model)
         config.agent.check_window(model.window)
         cache_bytes = int(config.model.cache_gib * 2**30)
-        return cls(config, model, LocalPolicy(model, cache_bytes=cache_bytes))
+        return cls(config, model, LocalPolicy(model, cache_bytes=cache_bytes), watcher)
 
     def rollout(self, temperature: float, top_p: float) -> Rollout:
         """Put the model into both roles."""
@@ -108,7 +113,8 @@ class Learner:
             for i in range(first, first + settings.tasks)
         ]
         rollout = self.rollout(settings.temperature, settings.top_p)
-        return await rollout.groups(tasks, settings.n, (self.config.seed, step))
+        count = self._counter("rollout", len(tasks) * settings.n)
+        return await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
 
     async def validate(self, times: int = 1, tasks: int | None = None) -> list[Group]:
         """Run held-out episodes, at a multiple of the training length."""
@@ -118,12 +124,19 @@ class Learner:
             family.task(i, self.config.seed, "test") for i in range(tasks or settings.tasks)
         ]
         rollout = self.rollout(settings.temperature, settings.top_p)
-        return await rollout.groups(held_out, settings.n, (self.config.seed, "validation"))
+        count = self._counter(f"validation at {times}x", len(held_out) * settings.n)
+        return await rollout.groups(held_out, settings.n, (self.config.seed, "validation"), count)
+
+    def _counter(self, phase: str, total: int) -> Callable[[Episode], None]:
+        """Tell the watcher how many episodes of a phase are done."""
+        done = itertools.count(1)
+        self.watcher.phase(phase, 0, total)
+        return lambda _episode: self.watcher.phase(phase, next(done), total)
 
 
 async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
     """Train from the run's checkpoint, or from the start, to the configured step."""
-    learner = Learner.open(config)
+    learner = Learner.open(config, watcher)
     trainer = Trainer(
         learner.model,
         config.loss,
@@ -138,7 +151,7 @@ async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
         outcome.step = run.checkpoint.step
         watcher.note(f"resumed after step {outcome.step}")
     elif config.val.before_training:
-        run.log(0, await measure(learner, run, watcher, 0))
+        run.log(0, await measure(learner, run, 0))
 
     with stop_requested(watcher) as stopping:
         while outcome.step < config.steps and not stopping():
@@ -146,6 +159,7 @@ async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
             clock = report.Clock()
             outcome.groups = await learner.generate(step)
             clock.lap("rollout")
+            watcher.phase("update", 0, 0)
             samples = make_samples(outcome.groups, ESTIMATORS[config.advantage])
             updated = trainer.update(samples)
             learner.policy.reset()
@@ -156,7 +170,7 @@ async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
                 **updated,
             }
             if step % config.test_freq == 0 or step == config.steps:
-                metrics |= await measure(learner, run, watcher, step)
+                metrics |= await measure(learner, run, step)
                 clock.lap("validation")
             run.log(step, metrics | clock.times)
             outcome.step = step
@@ -173,12 +187,12 @@ async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
     return outcome
 
 
-async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> dict[str, float]:
+async def measure(learner: Learner, run: Run, step: int) -> dict[str, float]:
     """Validate, store the episodes, and return the metrics."""
     groups = await learner.validate()
     run.write_episodes(step, "val", [e for group in groups for e in group])
     result = accuracy(groups)
-    watcher.validation(step, result)
+    learner.watcher.validation(step, result)
     return report.validation_metrics(result)
 
 

@@ -1,0 +1,131 @@
+"""`recollect train` as a user runs it: to the end, killed and resumed, stopped by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from recollect.runs import read_metrics, without_times
+from tests.tiny import tiny_model
+
+SMALL = [
+    *("--rollout.tasks", "3", "--rollout.n", "3", "--val.tasks", "4", "--val.length-tasks", "4"),
+    *("--val.lengths", "1", "2", "--steps", "8", "--test-freq", "3", "--save-freq", "2"),
+    *("--loss.kl-coef", "0.001", "--optim.lr", "0.01", "--optim.warmup-steps", "2"),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model"))
+
+
+def start(folder: Path, model: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "recollect.cli", "train", "demo", *SMALL, *more]
+    command += ["--model.path", str(model), "--folder", str(folder)]
+    pipe = subprocess.PIPE
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, out + err
+    return out
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, model) -> Path:
+    """Return the folder of a run that was never disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    out = finish(start(folder, model))
+    assert "Report card" in out and "16x" not in out and "2x" in out
+    return folder / "demo"
+
+
+def weights(run: Path) -> dict[str, bytes]:
+    return {name: value.tobytes() for name, value in load_file(run / "model/model.safetensors").items()}
+
+
+def numbers(run: Path) -> list[dict[str, float]]:
+    return [without_times(row) for row in read_metrics(run)]
+
+
+def assert_same(run: Path, whole: Path) -> None:
+    assert numbers(run) == numbers(whole)
+    assert weights(run) == weights(whole)
+
+
+def test_a_run_leaves_all_it_should(whole, model):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    rows = numbers(whole)
+    assert [row["step"] for row in rows] == list(range(9))
+    assert [row["step"] for row in rows if "val/accuracy" in row] == [0, 3, 6, 8]
+    assert json.loads((whole / "config.json").read_text())["seed"] == 0
+    assert (whole / "report.md").read_text().startswith("# Report card")
+    assert sorted(p.name for p in (whole / "checkpoints").iterdir()) == ["step-000006", "step-000008"]
+    exported = AutoModelForCausalLM.from_pretrained(whole / "model")
+    base = AutoModelForCausalLM.from_pretrained(model)
+    assert any((a != b).any() for a, b in zip(exported.parameters(), base.parameters(), strict=True))
+    assert AutoTokenizer.from_pretrained(whole / "model").chat_template
+
+
+def test_same_seed_same_run_another_seed_another(whole, model, tmp_path):
+    finish(start(tmp_path / "again", model))
+    assert_same(tmp_path / "again/demo", whole)
+    finish(start(tmp_path / "other", model, "--seed", "1"))
+    assert weights(tmp_path / "other/demo") != weights(whole)
+
+
+def wait_for(process: subprocess.Popen[str], happened, limit: float = 120) -> None:
+    deadline = time.monotonic() + limit
+    while not happened() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.0005)
+
+
+def test_killed_at_random_moments_it_ends_the_same(whole, model, tmp_path):
+    rng = random.Random(time.time_ns())
+    run = tmp_path / "demo"
+    kills = 0
+    for attempt in range(12):
+        process = start(tmp_path, model)
+        rows = len((run / "metrics.jsonl").read_text().splitlines()) if attempt else 0
+        if attempt % 2:
+            # while a checkpoint is being written: it is made under a temporary name
+            wait_for(process, lambda: list((run / "checkpoints").glob(".*/*")))
+        else:
+            metrics = run / "metrics.jsonl"
+            wait_for(process, lambda: metrics.exists() and len(metrics.read_bytes().splitlines()) > rows)
+            time.sleep(rng.uniform(0, 0.4))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        kills += 1
+        if kills == 4:
+            break
+    assert kills >= 2
+    finish(start(tmp_path, model))
+    assert_same(run, whole)
+
+
+def test_ctrl_c_leaves_a_resumable_run(whole, model, tmp_path):
+    process = start(tmp_path, model)
+    metrics = tmp_path / "demo" / "metrics.jsonl"
+    wait_for(process, lambda: metrics.exists() and len(metrics.read_text().splitlines()) >= 2)
+    process.send_signal(signal.SIGINT)
+    out = finish(process)
+    assert "goes on from there" in out and "Report card" not in out
+    assert 1 <= len(numbers(tmp_path / "demo")) < 9
+    finish(start(tmp_path, model))
+    assert_same(tmp_path / "demo", whole)
