@@ -100,6 +100,8 @@ class Context:
     """Index of the question this context answers."""
     label: str = ""
     """For people: 'chunk 3', 'question 1'."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """How often what happened in it: tool calls, by outcome and by tool."""
 
 
 @dataclass(frozen=True)
