@@ -1,0 +1,329 @@
+"""The trainer: eats samples, moves the weights. Knows nothing of agents, memories or tasks.
+
+A batch is cut into a fixed number of mini-batches, one optimiser step each, and a mini-batch into
+micro-batches of packed tries, whose gradients add up to its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from recollect.train.batch import Packed, pack, plan_micro_batches
+from recollect.train.loss import Aggregate, LossStats, TrainedTokens, policy_loss, token_mean
+from recollect.train.model import LoadedModel
+from recollect.train.settings import LossConfig, OptimConfig
+from recollect.types import Sample
+
+CHUNK = 1024
+"""Positions whose logits exist at the same time ..."""
+WHOLE = 1 << 24
+"""... unless all logits of a micro-batch are fewer numbers than this."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one optimiser step did."""
+
+    outcome: Literal["applied", "empty", "skipped"]
+    """empty: nothing to learn from. skipped: the gradient was not finite."""
+    stats: LossStats
+    grad_norm: float
+    packed: int
+    """Tokens computed."""
+
+
+class Trainer:
+    """Train a loaded model on samples.
+
+    Make it while the model has its initial weights: with a KL term and no adapters, the reference
+    is a copy of the weights it finds. Load the weights of a checkpoint afterwards.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        loss: LossConfig,
+        optim: OptimConfig,
+        updates_per_step: int = 1,
+        token_budget: int = 16384,
+        temperature: float = 1.0,
+        aggregate: Aggregate = token_mean,
+        share: bool = True,
+    ) -> None:
+        self.model = model
+        self.loss = loss
+        self.optim = optim
+        self.updates_per_step = updates_per_step
+        self.token_budget = token_budget
+        self.temperature = temperature
+        """The sampler's: logprobs of both are under softmax(logits / temperature)."""
+        self.aggregate = aggregate
+        self.share = share
+        """False computes every row whole: slower, and the same gradient."""
+        self.updates = 0
+        """Optimiser steps so far, those without effect included: they decide the learning rate."""
+        self._optimiser = torch.optim.AdamW(
+            model.trainable_parameters(),
+            lr=optim.lr,
+            betas=optim.betas,
+            eps=optim.eps,
+            weight_decay=optim.weight_decay,
+            fused=True,
+        )
+        self._reference = Reference(model) if loss.kl_coef else None
+
+    def update(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """Learn from one batch in exactly `updates_per_step` optimiser steps."""
+        done = []
+        lr = learning_rate(self.optim, self.updates)
+        with self._training():
+            for part in split_by_group(samples, self.updates_per_step):
+                done.append(self._update([samples[i] for i in part]))
+        return {"train/lr": lr, **summarise(done)}
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Return what a resumed run needs beside the weights: tensors and plain numbers."""
+        tensors = {
+            f"{name}/{key}": value
+            for name, parameter in self._named_parameters()
+            for key, value in self._optimiser.state.get(parameter, {}).items()
+        }
+        return tensors, {"updates": self.updates}
+
+    def restore(self, tensors: dict[str, torch.Tensor], counters: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        parameters = dict(self._named_parameters())
+        self._optimiser.state.clear()
+        for entry, tensor in tensors.items():
+            name, _, key = entry.rpartition("/")
+            self._optimiser.state[parameters[name]][key] = tensor
+        self.updates = int(counters["updates"])
+
+    def _named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        named = self.model.network.named_parameters()
+        return [(name, parameter) for name, parameter in named if parameter.requires_grad]
+
+    def _update(self, samples: Sequence[Sample]) -> Update:
+        """Take one optimiser step on a mini-batch."""
+        trained_B = np.array([int(sample.trained.sum()) for sample in samples], dtype=np.int64)
+        episode_B = np.array([sample.episode for sample in samples], dtype=np.int64)
+        # Denominators are the whole mini-batch's, whatever is left out of the forward pass below.
+        weight_B = self.aggregate(trained_B, episode_B)
+        useful = [i for i, sample in enumerate(samples) if self._has_gradient(sample)]
+        rows = [samples[i] for i in useful]
+        stats, packed = LossStats(), 0
+        for run in plan_micro_batches(rows, self.token_budget):
+            part = [rows[i] for i in run]
+            more, tokens = self._backward(part, np.array([weight_B[useful[i]] for i in run]))
+            stats, packed = stats + more, packed + tokens
+        if not useful:
+            self.updates += 1
+            return Update("empty", stats, 0.0, packed)
+        return self._step(stats, packed)
+
+    def _has_gradient(self, sample: Sample) -> bool:
+        """Without a KL term, an advantage of zero has a gradient of exactly zero."""
+        return bool(sample.trained.any()) and bool(self._reference or sample.advantages.any())
+
+    def _backward(self, samples: Sequence[Sample], weight_B: np.ndarray) -> tuple[LossStats, int]:
+        """Add a micro-batch's share to the gradient; return its numbers and its size."""
+        predicted = Predictions.of(samples, self.model.device, self.share)
+        reference_T = None
+        if self._reference:
+            with torch.no_grad(), self._reference.use() as model:
+                reference_T = predicted.logprobs(model, self.temperature)
+        logprob_T = predicted.logprobs(self.model, self.temperature)
+        trained_B = [int(sample.trained.sum()) for sample in samples]
+        tokens = TrainedTokens(
+            logprob_T,
+            behaviour_T=self._tensor([sample.logprobs[sample.trained] for sample in samples]),
+            advantage_T=self._tensor([sample.advantages[sample.trained] for sample in samples]),
+            weight_T=self._tensor([np.repeat(weight_B, trained_B)]),
+            reference_T=reference_T,
+        )
+        result = policy_loss(self.loss, tokens)
+        result.loss.backward()
+        return result.stats, len(predicted.packed.ids)
+
+    def _step(self, stats: LossStats, packed: int) -> Update:
+        """Clip the gradient and apply it, unless it is not finite."""
+        parameters = self.model.trainable_parameters()
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.optim.clip_norm))
+        if math.isfinite(norm):
+            for group in self._optimiser.param_groups:
+                group["lr"] = learning_rate(self.optim, self.updates)
+            self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        self.updates += 1
+        return Update("applied" if math.isfinite(norm) else "skipped", stats, norm, packed)
+
+    def _tensor(self, parts: Sequence[np.ndarray]) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(self.model.device)
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        """Let layers recompute their activations where the model was loaded to do so.
+
+        They do only in training mode. Nothing inside them enters it, so dropout stays off.
+        """
+        modules = self.model.network.modules()
+        layers = [module for module in modules if isinstance(module, GradientCheckpointingLayer)]
+        try:
+            for layer in layers:
+                layer.training = True
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The trained tokens of some samples as questions to the model, each asked once.
+
+    A token is predicted from the hidden state of the one before it. Samples that share both share
+    the answer; tokens that follow one context share its logits.
+    """
+
+    packed: Packed
+    """Rows without their last token, which nothing is predicted from."""
+    context_C: torch.Tensor
+    """Flat indices of the C tokens that something is predicted from, ascending."""
+    which_P: torch.Tensor
+    """For each of P distinct predictions: which of the C contexts it follows, ascending."""
+    token_P: torch.Tensor
+    """The token whose logprob is asked."""
+    prediction_T: torch.Tensor
+    """For each trained token, sample after sample: which of the P it is."""
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample], device: torch.device, share: bool) -> Predictions:
+        """Pack the samples and find what is asked of them."""
+        if any(sample.trained[0] for sample in samples):
+            raise ValueError("a sample's first token cannot be trained: nothing comes before it")
+        at = [np.flatnonzero(sample.trained) for sample in samples]
+        rows = [s.token_ids[: own[-1]] for s, own in zip(samples, at, strict=True)]
+        packed = pack(rows, device, share)
+        context_T = np.concatenate([i[own - 1] for i, own in zip(packed.index, at, strict=True)])
+        token_T = np.concatenate([s.token_ids[own] for s, own in zip(samples, at, strict=True)])
+        base = int(token_T.max()) + 1
+        asked_P, prediction_T = np.unique(context_T * base + token_T, return_inverse=True)
+        context_C, which_P = np.unique(asked_P // base, return_inverse=True)
+        arrays = (context_C, which_P, asked_P % base, prediction_T)
+        return cls(packed, *(torch.from_numpy(x).to(device) for x in arrays))
+
+    def logprobs(self, model: LoadedModel, temperature: float) -> torch.Tensor:
+        """Return the logprob of every trained token (T,), with its gradient if that is enabled."""
+        with model.autocast:
+            packed = self.packed
+            hidden_C = model.hidden(packed.ids, packed.positions, packed.plan)[self.context_C]
+            if len(hidden_C) * model.tokenizer.vocab_size <= WHOLE:
+                logprob_P = _predict(model, hidden_C, self.which_P, self.token_P, temperature)
+                return logprob_P[self.prediction_T]
+            parts = []
+            for first in range(0, len(hidden_C), CHUNK):
+                begin, end = torch.searchsorted(
+                    self.which_P, self.which_P.new_tensor([first, first + CHUNK])
+                ).tolist()
+                which, token = self.which_P[begin:end] - first, self.token_P[begin:end]
+                # Recomputed in the backward pass, so that logits of one chunk exist at a time.
+                parts.append(
+                    checkpoint(
+                        _predict, model, hidden_C[first : first + CHUNK], which, token, temperature,
+                        use_reentrant=False, preserve_rng_state=False,
+                    )
+                )  # fmt: skip
+            return torch.cat(parts)[self.prediction_T]
+
+
+def _predict(
+    model: LoadedModel,
+    hidden_C: torch.Tensor,
+    which_P: torch.Tensor,
+    token_P: torch.Tensor,
+    temperature: float,
+) -> torch.Tensor:
+    logits_CV = model.logits(hidden_C) / temperature
+    return logits_CV[which_P, token_P] - logits_CV.logsumexp(-1)[which_P]
+
+
+class Reference:
+    """The model before training: its adapters switched off, or else a frozen copy."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._adapters: list[Any] = []
+        if all(parameter.requires_grad for parameter in model.network.parameters()):
+            network = copy.deepcopy(model.network).requires_grad_(False).eval()
+            self._model = dataclasses.replace(model, network=network)
+        else:
+            from peft.tuners.tuners_utils import BaseTunerLayer
+
+            layers = model.network.modules()
+            self._adapters = [layer for layer in layers if isinstance(layer, BaseTunerLayer)]
+            self._model = model
+
+    @contextmanager
+    def use(self) -> Iterator[LoadedModel]:
+        """Give the model as it was before training."""
+        try:
+            for layer in self._adapters:
+                layer.enable_adapters(False)
+            yield self._model
+        finally:
+            for layer in self._adapters:
+                layer.enable_adapters(True)
+
+
+def learning_rate(optim: OptimConfig, update: int) -> float:
+    """Return the rate of an optimiser step, counted from 0: linear up to `lr`, then constant."""
+    return optim.lr * min(1.0, (update + 1) / max(optim.warmup_steps, 1))
+
+
+def split_by_group(samples: Sequence[Sample], parts: int) -> list[list[int]]:
+    """Cut samples into exactly `parts` parts of nearly as many groups each; no group is cut.
+
+    Failed episodes may leave fewer groups than parts; then some parts are empty.
+    """
+    groups: dict[int, list[int]] = {}
+    for i, sample in enumerate(samples):
+        groups.setdefault(sample.group, []).append(i)
+    bounds = [len(groups) * part // parts for part in range(parts + 1)]
+    members = list(groups.values())
+    return [
+        [i for group in members[begin:end] for i in group]
+        for begin, end in itertools.pairwise(bounds)
+    ]
+
+
+def summarise(done: Sequence[Update]) -> dict[str, float]:
+    """Name the numbers of a batch's updates."""
+    total = sum((update.stats for update in done), LossStats())
+    # Until the weights move, trained and sampled policy are one: what differs is arithmetic.
+    first = next((update.stats for update in done if update.stats.tokens), LossStats())
+    applied = [update.grad_norm for update in done if update.outcome == "applied"]
+    losses = {name: value / len(done) for name, value in total.losses.items()}
+    return {
+        **{f"train/{name}": value for name, value in (losses | total.means()).items()},
+        "train/ratio_max": total.ratio_max,
+        "train/mismatch": first.means().get("behaviour_kl", 0.0),
+        "train/mismatch_ratio_max": first.ratio_max,
+        "train/grad_norm": sum(applied) / max(len(applied), 1),
+        "train/updates": len(done),
+        **{
+            f"train/updates_{outcome}": sum(update.outcome == outcome for update in done)
+            for outcome in ("empty", "skipped")
+        },
+        "tokens/packed": sum(update.packed for update in done),
+    }
