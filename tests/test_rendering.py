@@ -116,6 +116,26 @@ def test_template_without_end_token_is_left_alone():
     assert renderer.tokenizer.show(renderer.suffix([user("<|end|>")])) == "\nuser: <|end|>\n"
 
 
+def test_an_end_token_further_on_is_not_taken_for_the_replys():
+    def ended_by_users(messages, tools, prompt):
+        ends = {"user": "<|end|>", "assistant": ""}
+        return "".join(f"{m['role']}: {m['content']}{ends[m['role']]}\n" for m in messages)
+
+    renderer = Renderer(ByteTokenizer(template=ended_by_users))
+    assert renderer.tokenizer.show(renderer.suffix([user("x")])) == "\nuser: x<|end|>\n"
+
+
+def test_tools_come_again_where_the_template_says_so():
+    """Mistral shows the tools before the latest message of the user."""
+
+    def tools_last(messages, tools, prompt):
+        *earlier, last = messages
+        return chatml(earlier, (), False) + f"[{''.join(tools)}]" + chatml([last], (), prompt)
+
+    renderer = Renderer(ByteTokenizer(template=tools_last))
+    assert "[search]" in renderer.tokenizer.show(renderer.suffix([user("x")], ["search"]))
+
+
 @given(contents=st.lists(hostile, min_size=1, max_size=4))
 def test_contents_never_become_control_tokens(contents):
     tokenizer = ByteTokenizer()

@@ -386,6 +386,21 @@ def test_siblings_tasks_and_steps_draw_differently():
     assert all(a != b for a, b in zip(episodes, later, strict=True))
 
 
+def test_tasks_of_equal_text_draw_differently():
+    seeds: list[int] = []
+
+    class Seeds(Dice):
+        async def sample(self, prompt_ids, sampling):
+            seeds.append(sampling.seed)
+            return await super().sample(prompt_ids, sampling)
+
+    speaker = Model(Seeds(False), Renderer(TOKENIZER))
+    same = [replace(task("a"), id=name) for name in ("one", "two")]
+    fold = Rollout(FoldAgent(), {"memory": speaker, "answer": speaker}, AnswerReward())
+    asyncio.run(fold.groups(same, 2, (0, 1)))
+    assert len(set(seeds)) == len(seeds) == 2 * 2 * 2
+
+
 # --- concurrently ---------------------------------------------------------------------------------
 
 

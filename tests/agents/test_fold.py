@@ -368,6 +368,17 @@ def test_nothing_after_its_position_is_read_before_a_question(chunks, size, most
     assert all(ord(c) - 65 > position for c in after if c.isupper())
 
 
+def test_a_question_about_text_left_out_is_asked_before_later_text():
+    text = task(*(letter * 10 for letter in "ABCDEF"), positions=(2,))
+    got = windows(FoldAgent(chunk_size=5, max_chunks=3), text)  # keeps 8 A and 7 F
+    assert [(TOKENIZER.decode(ids), read) for ids, read in got] == [
+        ("AAAAA", -1),
+        ("AAA", 4),
+        ("FFFFF", 4),
+        ("FF", 5),
+    ]
+
+
 pieces = st.lists(st.lists(st.integers(0, 9), max_size=7), max_size=9)
 
 

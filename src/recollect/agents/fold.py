@@ -184,8 +184,7 @@ class FoldAgent:
                 yield held, i - 1
                 held = []
             held += ids
-            # One token at least stays for the window that ends this piece.
-            full = max(0, (len(held) - 1) // self.chunk_size * self.chunk_size)
+            full = len(held) // self.chunk_size * self.chunk_size
             for at in range(0, full, self.chunk_size):
                 yield held[at : at + self.chunk_size], i - 1
             held = held[full:]
