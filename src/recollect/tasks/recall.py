@@ -2,16 +2,16 @@
 
 A subject is a person and a category (Maria's fruit). Each question asks for the first or the
 latest value of its subject; its other mentions do not count, and distractors are about subjects
-that are never asked. Made from a seed, nothing is downloaded. Knows nothing of agents or models.
+that are never asked. Made from a seed; nothing is downloaded. Knows nothing of agents or models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from types import MappingProxyType
-from typing import Literal
+from typing import ClassVar, Literal
 
 from recollect.errors import UserError
 from recollect.seeds import derive
@@ -42,41 +42,39 @@ class Wording:
         return [(person, category) for person in self.people for category in self.values]
 
 
+_VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "fruit": ("mango", "pear", "plum", "apple", "grape", "melon", "cherry", "lemon"),
+        "colour": ("red", "blue", "green", "pink", "white", "black", "yellow", "purple"),
+        "sport": ("tennis", "chess", "rugby", "golf", "judo", "boxing", "rowing", "skiing"),
+        "metal": ("gold", "silver", "copper", "iron", "tin", "zinc", "nickel", "brass"),
+        "animal": ("otter", "falcon", "tiger", "badger", "heron", "lynx", "seal", "gecko"),
+        "city": ("Lisbon", "Oslo", "Kyoto", "Quito", "Cairo", "Dublin", "Hanoi", "Perth"),
+        "instrument": ("cello", "flute", "harp", "oboe", "banjo", "piano", "trumpet", "drum"),
+        "tree": ("oak", "birch", "maple", "willow", "cedar", "elm", "aspen", "pine"),
+    }
+)
+
 PLAIN = Wording(
-    people=("Maria", "Peter", "Nadia", "Oscar", "Helen", "Victor", "Irene", "Tomas"),
-    values=MappingProxyType(
-        {
-            "fruit": ("mango", "pear", "plum", "apple", "grape", "melon", "cherry", "lemon"),
-            "colour": ("red", "blue", "green", "pink", "white", "black", "yellow", "purple"),
-            "sport": ("tennis", "chess", "rugby", "golf", "judo", "boxing", "rowing", "skiing"),
-            "metal": ("gold", "silver", "copper", "iron", "tin", "zinc", "nickel", "brass"),
-        }
-    ),
-    facts=("{person} chose {value}.",),
+    people=("I",),
+    values=_VALUES,
+    facts=("I chose {value}.",),
     questions=MappingProxyType(
         {
-            "first": "Which {category} did {person} choose first?",
-            "latest": "Which {category} did {person} choose last?",
+            "first": "Which {category} did I choose first?",
+            "latest": "Which {category} did I choose last?",
         }
     ),
 )
-"""A small closed vocabulary: the words the demo's model knows."""
+"""A diary in a small closed vocabulary: the words the demo's model knows."""
 
 ENGLISH = Wording(
     people=(
-        *PLAIN.people,
         *("Amira", "Bruno", "Chiara", "Daniel", "Elena", "Farid", "Greta", "Hassan"),
-        *("Ingrid", "Jonas", "Keiko", "Lukas", "Mei", "Nils", "Olga", "Pablo"),
+        *("Ingrid", "Jonas", "Keiko", "Lukas", "Maria", "Nadia", "Oscar", "Pablo"),
+        *("Quentin", "Rosa", "Samir", "Tomas", "Ursula", "Victor", "Wanda", "Yusuf"),
     ),
-    values=MappingProxyType(
-        {
-            **PLAIN.values,
-            "animal": ("otter", "falcon", "tiger", "badger", "heron", "lynx", "seal", "gecko"),
-            "city": ("Lisbon", "Oslo", "Kyoto", "Quito", "Cairo", "Dublin", "Hanoi", "Perth"),
-            "instrument": ("cello", "flute", "harp", "oboe", "banjo", "piano", "trumpet", "drum"),
-            "tree": ("oak", "birch", "maple", "willow", "cedar", "elm", "aspen", "pine"),
-        }
-    ),
+    values=_VALUES,
     facts=(
         "{person}'s favourite {category} is now {value}.",
         "As for a favourite {category}, {person} has settled on {value}.",
@@ -112,6 +110,8 @@ WORDINGS: Mapping[str, Wording] = MappingProxyType({"english": ENGLISH, "plain":
 @dataclass(frozen=True)
 class Recall:
     """A family of recall tasks: any length, exact answers, answers anywhere in the text."""
+
+    name: ClassVar[str] = "recall"
 
     chunks: int = 8
     questions: int = 1
@@ -177,6 +177,10 @@ class Recall:
                 "set filler to 0, or wording to english",
             )
 
+    def longer(self, times: int) -> Recall:
+        """Return the same family with so many times as many chunks."""
+        return replace(self, chunks=self.chunks * times)
+
     def tasks(self, n: int, seed: int = 0, split: Split = "train", start: int = 0) -> list[Task]:
         """Make tasks `start` to `start + n - 1` of a split."""
         return [self.task(i, seed, split) for i in range(start, start + n)]
@@ -193,7 +197,7 @@ class Recall:
             chunks, questions = self._story(rng)
             texts = (*chunks, *(q.text for q in questions))
             if split == ("train", "test")[derive("split", *texts) % 2]:
-                return Task(name, chunks, questions, "recall")
+                return Task(name, chunks, questions, self.name)
         raise UserError(
             f"these settings allow too few different tasks for a {split} split",
             "set more chunks, questions or distractors",
