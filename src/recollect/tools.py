@@ -119,7 +119,7 @@ class Tool:
         needed = [parameter.name for parameter in self.parameters if parameter.required]
         wrong += [f"{name} is missing" for name in needed if name not in arguments]
         if wrong:
-            raise ToolFailed(f"{self.name}: {'; '.join(wrong)}")
+            raise ToolFailed(f"Error: {self.name}: {'; '.join(wrong)}")
         return own
 
 
@@ -223,7 +223,7 @@ class ToolBox:
         except (UserError, BoundaryError):
             raise  # not the model's doing: they concern the run, or the episode
         except ToolFailed as error:
-            return Answer(f"Error: {error}", "failed", name)
+            return Answer(str(error), "failed", name)
         except Exception as error:
             return Answer(f"Error: {name}: {type(error).__name__}: {error}", "failed", name)
 
