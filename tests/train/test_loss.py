@@ -38,7 +38,7 @@ CASES = [
 def test_clip_and_dual_clip(ratio, advantage, value, flows, counter):
     given = tokens([ratio], [advantage])
     result = policy_loss(LossConfig(), given)
-    assert float(result.loss) == pytest.approx(value)
+    assert result.loss.item() == pytest.approx(value)
     result.loss.backward()
     assert bool(given.logprob_T.grad.abs().sum() > 0) == flows
     raised = {name for name in ("clip_high", "clip_low", "clip_dual") if result.stats.sums[name]}
@@ -47,8 +47,8 @@ def test_clip_and_dual_clip(ratio, advantage, value, flows, counter):
 
 def test_clip_bounds_are_separate():
     config = LossConfig(clip_low=0.1, clip_high=0.3)
-    assert float(policy_loss(config, tokens([2.0], [1.0])).loss) == pytest.approx(-1.3)
-    assert float(policy_loss(config, tokens([0.2], [-1.0])).loss) == pytest.approx(0.9)
+    assert policy_loss(config, tokens([2.0], [1.0])).loss.item() == pytest.approx(-1.3)
+    assert policy_loss(config, tokens([0.2], [-1.0])).loss.item() == pytest.approx(0.9)
 
 
 def test_kl_is_zero_at_the_reference_and_by_hand_elsewhere():
@@ -56,7 +56,7 @@ def test_kl_is_zero_at_the_reference_and_by_hand_elsewhere():
     assert low_var_kl(same, same).tolist() == [0.0, 0.0]
     given = torch.tensor([-1.0], requires_grad=True)
     value = low_var_kl(given, torch.tensor([-1.5]))
-    assert float(value) == pytest.approx(math.exp(-0.5) + 0.5 - 1)
+    assert value.item() == pytest.approx(math.exp(-0.5) + 0.5 - 1)
     value.sum().backward()
     assert float(given.grad) == pytest.approx(1 - math.exp(-0.5))
     assert low_var_kl(torch.tensor([-90.0]), torch.tensor([0.0])).tolist() == [10.0]
@@ -67,7 +67,7 @@ def test_kl_enters_with_its_coefficient():
     given = tokens([1.0, 1.0], [1.0, 0.0], reference_T=torch.tensor([0.3, -0.3]))
     result = policy_loss(config, given)
     kl = math.exp(0.3) - 0.3 - 1 + math.exp(-0.3) + 0.3 - 1
-    assert float(result.loss) == pytest.approx(-1.0 + 0.5 * kl, rel=1e-5)
+    assert result.loss.item() == pytest.approx(-1.0 + 0.5 * kl, rel=1e-5)
     assert result.stats.losses["kl_loss"] == pytest.approx(0.5 * kl, rel=1e-5)
     assert result.stats.sums["kl"] == pytest.approx(kl, rel=1e-5)
 
@@ -76,7 +76,7 @@ def test_a_runaway_ratio_stays_finite():
     given = tokens([1.0, 1.0], [1.0, -1.0])
     far = TrainedTokens(given.logprob_T, torch.tensor([-200.0, 200.0]), *_rest(given))
     result = policy_loss(LossConfig(), far)
-    assert math.isfinite(float(result.loss))
+    assert math.isfinite(result.loss.item())
     assert math.isfinite(result.stats.ratio_max)
 
 

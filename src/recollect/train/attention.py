@@ -41,7 +41,7 @@ class Plan(Protocol):
 
 
 def attend(
-    module: torch.nn.Module,
+    module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -76,7 +76,10 @@ def masked_attention(
     value: torch.Tensor,
     mask: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Attend in a batch: query (B, Hq, S, D), key (B, Hkv, L, D), bool mask (B, 1, S, L) or None for causal."""
+    """Attend in a batch: query (B, Hq, S, D), key and value (B, Hkv, L, D).
+
+    The mask is bool, true where seen, and broadcasts to (B, 1, S, L); None is causal, S = L.
+    """
     grouped = query.shape[1] != key.shape[1]
     if heads.softcap is None:
         return torch.nn.functional.scaled_dot_product_attention(

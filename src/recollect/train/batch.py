@@ -21,7 +21,7 @@ BUCKET_WASTE = 1.25
 """Padding may make the scores of a bucket this many times what its branches need ..."""
 BUCKET_OVERHEAD = 1 << 12
 """... and so many more: about what is computed in the time that one more bucket costs."""
-BUCKET_LIMIT = 1 << 24
+BUCKET_LIMIT = 1 << 26
 """Scores per head in one bucket; bounds what a soft-capped layer has to hold."""
 MICRO_BATCH_OVERHEAD = 64
 """Tokens that cost about as much as one more micro-batch."""
@@ -74,9 +74,7 @@ class TriePlan:
     def __init__(self, branches: Sequence[Branch], tokens: int, device: torch.device) -> None:
         self._buckets: list[Bucket] = []
         self._masks: dict[tuple[Bucket, int | None], torch.Tensor | None] = {}
-        place_N = np.zeros(
-            tokens, dtype=np.int64
-        )  # where a token's output stands among all queries
+        place_N = np.zeros(tokens, dtype=np.int64)  # where its output stands among all queries
         queries: list[np.ndarray] = []
         keys: list[np.ndarray] = []
         done = 0
@@ -101,6 +99,8 @@ class TriePlan:
         self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
         """Take query (Hq, N, D), key and value (Hkv, N, D); return (N, Hq, Dv)."""
+        # Under autocast rotary positions leave float32 behind, which attention would cast anyway.
+        query, key = query.to(value.dtype), key.to(value.dtype)
         lengths = [bucket.length for bucket in self._buckets]
         spans = [bucket.length - bucket.start for bucket in self._buckets]
         outs = [

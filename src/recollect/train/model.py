@@ -133,13 +133,14 @@ def load_model(config: ModelConfig) -> LoadedModel:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)
     tokenizer = load_tokenizer(folder)
-    network = AutoModelForCausalLM.from_pretrained(
+    network: Any = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=torch.float32,
         attn_implementation=attention.NAME,
         local_files_only=True,
         use_safetensors=True,  # never unpickle weights
-    ).to(device)
+    )
+    network.to(device)
     if not network._supports_attention_backend:
         raise UserError(
             f"{type(network).__name__} does not use transformers' attention interface",
@@ -157,12 +158,14 @@ def load_model(config: ModelConfig) -> LoadedModel:
 
 
 def _add_lora(network: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
-    from peft import LoraConfig as PeftLoraConfig, inject_adapter_in_model
+    from peft import LoraConfig as PeftLoraConfig
+    from peft import inject_adapter_in_model
 
     peft_config = PeftLoraConfig(
         r=config.rank, lora_alpha=config.alpha, target_modules=config.targets, task_type="CAUSAL_LM"
     )
-    return inject_adapter_in_model(peft_config, network)
+    inject_adapter_in_model(peft_config, network)
+    return network
 
 
 @torch.no_grad()
@@ -178,6 +181,6 @@ def _check_head(model: LoadedModel) -> None:
     ).logits[0]
     if not torch.allclose(ours, theirs.float(), rtol=1e-3, atol=1e-3):
         raise UserError(
-            f"{type(model.network).__name__} scales its logits in a way the embedded engine does not know",
+            f"{type(model.network).__name__} makes its logits in a way the engine does not know",
             "use another model, or the verl engine",
         )
