@@ -148,6 +148,8 @@ def _call_of(value: Any) -> Call:
 def _read_function(text: str, at: int) -> tuple[Call, int]:
     """Read `<function=NAME><parameter=KEY>text</parameter>...</function>`."""
     name, at = _until(text, at + len("<function="), ">")
+    if not name.strip() or "<" in name:
+        raise _Bad("<function=...> does not name a tool")
     arguments: dict[str, Any] = {}
     while text.startswith("<parameter=", at := _skip(text, at)):
         key, at = _until(text, at + len("<parameter="), ">")
@@ -155,8 +157,6 @@ def _read_function(text: str, at: int) -> tuple[Call, int]:
         arguments[key.strip()] = value.strip("\n")
     if not text.startswith("</function>", at):
         raise _Bad(f"{excerpt(text[at : at + 61])} is neither a <parameter=...> nor </function>")
-    if not name.strip():
-        raise _Bad("<function=...> does not name a tool")
     return Call(name.strip(), arguments, untyped=True), at + len("</function>")
 
 
