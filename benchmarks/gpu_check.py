@@ -1,4 +1,4 @@
-"""Does the embedded engine hold together on this device? Sampler against trainer, LoRA, KL, recomputation.
+"""Does the embedded engine hold together on this device? Sampler against trainer, LoRA, KL.
 
     python benchmarks/gpu_check.py [--device cuda]
 
@@ -74,10 +74,7 @@ async def rollout(policy: LocalPolicy, shape: str) -> list[Sample]:
     size = SHAPES[shape]["vocab_size"]
     rng = np.random.default_rng(0)
     prompts = [rng.integers(4, size, 600 if i % 2 else 40).tolist() for i in range(4)]
-    jobs = [
-        policy.sample(prompts[i // 16], Sampling(max_tokens=32, seed=i))
-        for i in range(64)
-    ]
+    jobs = [policy.sample(prompts[i // 16], Sampling(max_tokens=32, seed=i)) for i in range(64)]
     replies = await asyncio.gather(*jobs)
     scores = np.array([np.mean(np.array(r.token_ids) < size // 2) for r in replies])
     samples = []

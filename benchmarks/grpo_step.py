@@ -20,10 +20,22 @@ import time
 from pathlib import Path
 
 SHAPES = {
-    "small": dict(hidden_size=256, intermediate_size=688, num_hidden_layers=6,
-                  num_attention_heads=4, num_key_value_heads=2, vocab_size=4096),
-    "smollm2": dict(hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
-                    num_attention_heads=9, num_key_value_heads=3, vocab_size=49152),
+    "small": dict(
+        hidden_size=256,
+        intermediate_size=688,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=4096,
+    ),
+    "smollm2": dict(
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        vocab_size=49152,
+    ),
 }
 
 
@@ -79,10 +91,16 @@ def make_model(folder: Path, shape: str) -> None:
         "{% if add_generation_prompt %}<assistant> {% endif %}"
     )
     torch.manual_seed(0)
-    network = LlamaForCausalLM(LlamaConfig(
-        **SHAPES[shape], max_position_embeddings=8192, eos_token_id=0, pad_token_id=3,
-        bos_token_id=None, tie_word_embeddings=True,
-    ))
+    network = LlamaForCausalLM(
+        LlamaConfig(
+            **SHAPES[shape],
+            max_position_embeddings=8192,
+            eos_token_id=0,
+            pad_token_id=3,
+            bos_token_id=None,
+            tie_word_embeddings=True,
+        )
+    )
     network.save_pretrained(folder)
     hf.save_pretrained(folder)
 
@@ -129,8 +147,14 @@ def ours(options: argparse.Namespace) -> dict[str, float]:
 
     config = ModelConfig(options.folder, device=options.device, threads=options.threads)
     model = load_model(config)
-    trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig(lr=1e-6),
-                      updates_per_step=1, token_budget=16384, temperature=1.0)
+    trainer = Trainer(
+        model,
+        LossConfig(kl_coef=0.0),
+        OptimConfig(lr=1e-6),
+        updates_per_step=1,
+        token_budget=16384,
+        temperature=1.0,
+    )
     policy = LocalPolicy(model)
     sampling = Sampling(max_tokens=options.new_tokens)
     speaker = Model(policy, Renderer(model.tokenizer), True, sampling)
@@ -138,8 +162,10 @@ def ours(options: argparse.Namespace) -> dict[str, float]:
     question = (Question("", ("",)),)
     times, sampled = [], []
     for step in range(options.steps):
-        tasks = [Task(str(i), (prompt_text(options, step * 100 + i),), question)
-                 for i in range(options.prompts)]
+        tasks = [
+            Task(str(i), (prompt_text(options, step * 100 + i),), question)
+            for i in range(options.prompts)
+        ]
         started = time.perf_counter()
         groups = asyncio.run(rollout.groups(tasks, options.group, (0, step)))
         middle = time.perf_counter()
@@ -158,8 +184,11 @@ def trl(options: argparse.Namespace) -> dict[str, float]:
     from trl import GRPOConfig, GRPOTrainer
 
     torch.set_num_threads(options.threads)
-    rows = [{"prompt": [{"role": "user", "content": prompt_text(options, step * 100 + i)}]}
-            for step in range(options.steps) for i in range(options.prompts)]
+    rows = [
+        {"prompt": [{"role": "user", "content": prompt_text(options, step * 100 + i)}]}
+        for step in range(options.steps)
+        for i in range(options.prompts)
+    ]
     sampled: list[int] = []
     marks: list[tuple[float, float]] = []
     clock = {"begin": 0.0, "generated": 0.0}
@@ -179,18 +208,35 @@ def trl(options: argparse.Namespace) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as out:
         config = GRPOConfig(
-            output_dir=out, per_device_train_batch_size=options.prompts * options.group,
-            num_generations=options.group, max_completion_length=options.new_tokens,
-            learning_rate=1e-6, beta=0.0, num_iterations=1, steps_per_generation=1,
-            max_steps=options.steps, temperature=1.0, top_p=1.0, top_k=0, logging_steps=1000,
-            save_strategy="no", report_to=[], use_cpu=options.device == "cpu", shuffle_dataset=False,
-            bf16=options.device != "cpu", gradient_checkpointing=False, disable_tqdm=True,
-            loss_type="dapo", scale_rewards="none",
+            output_dir=out,
+            per_device_train_batch_size=options.prompts * options.group,
+            num_generations=options.group,
+            max_completion_length=options.new_tokens,
+            learning_rate=1e-6,
+            beta=0.0,
+            num_iterations=1,
+            steps_per_generation=1,
+            max_steps=options.steps,
+            temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            logging_steps=1000,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=options.device == "cpu",
+            shuffle_dataset=False,
+            bf16=options.device != "cpu",
+            gradient_checkpointing=False,
+            disable_tqdm=True,
+            loss_type="dapo",
+            scale_rewards="none",
         )
         trainer = GRPOTrainer(
             model=AutoModelForCausalLM.from_pretrained(options.folder, dtype=torch.float32),
             processing_class=AutoTokenizer.from_pretrained(options.folder),
-            reward_funcs=reward, args=config, train_dataset=Dataset.from_list(rows),
+            reward_funcs=reward,
+            args=config,
+            train_dataset=Dataset.from_list(rows),
             callbacks=[Timer()],
         )
         trainer.train()
@@ -224,8 +270,10 @@ def show(options: argparse.Namespace, results: dict[str, dict[str, float]]) -> N
     )
     print(f"{'':24}{'recollect':>12}{'TRL':>12}{'ratio':>9}")
     for name, unit in (("rollout", "s"), ("update", "s"), ("step", "s"), ("peak", "GiB")):
-        print(f"{name + ', ' + unit:24}{mine[name]:12.3f}{theirs[name]:12.3f}"
-              f"{theirs[name] / mine[name]:8.2f}x")
+        print(
+            f"{name + ', ' + unit:24}{mine[name]:12.3f}{theirs[name]:12.3f}"
+            f"{theirs[name] / mine[name]:8.2f}x"
+        )
     for name, phase in (("sampled", "rollout"), ("trained", "update"), ("end to end", "step")):
         a, b = mine["tokens"] / mine[phase], theirs["tokens"] / theirs[phase]
         print(f"{name + ' tokens/s':24}{a:12.0f}{b:12.0f}{a / b:8.2f}x")

@@ -30,15 +30,22 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--group", type=int, default=16)
-    parser.add_argument("--rest", type=int, default=128, help="tokens after the prefix, half trained")
+    parser.add_argument(
+        "--rest", type=int, default=128, help="tokens after the prefix, half trained"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         make_model(Path(folder), options.shape)
         config = ModelConfig(folder, device=options.device, threads=options.threads)
         model = load_model(config)
-    print(f"shape {options.shape}, {options.device}, G = {options.group}, rest {options.rest} tokens")
-    print(f"{'prefix':>8}{'tokens':>16}{'rows, s':>10}{'trie, s':>10}{'ratio':>8}{'gradient off by':>18}")
+    print(
+        f"shape {options.shape}, {options.device}, G = {options.group}, rest {options.rest} tokens"
+    )
+    print(
+        f"{'prefix':>8}{'tokens':>16}{'rows, s':>10}{'trie, s':>10}{'ratio':>8}"
+        f"{'gradient off by':>18}"
+    )
     for times in (0, 1, 2, 5, 10):
         samples = siblings(options, times * options.rest)
         seconds: dict[bool, list[float]] = {False: [], True: []}

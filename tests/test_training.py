@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,7 +55,9 @@ def whole(tmp_path_factory, model) -> Path:
 
 
 def weights(run: Path) -> dict[str, bytes]:
-    return {name: value.tobytes() for name, value in load_file(run / "model/model.safetensors").items()}
+    return {
+        name: value.tobytes() for name, value in load_file(run / "model/model.safetensors").items()
+    }
 
 
 def numbers(run: Path) -> list[dict[str, float]]:
@@ -73,10 +77,15 @@ def test_a_run_leaves_all_it_should(whole, model):
     assert [row["step"] for row in rows if "val/accuracy" in row] == [0, 3, 6, 8]
     assert json.loads((whole / "config.json").read_text())["seed"] == 0
     assert (whole / "report.md").read_text().startswith("# Report card")
-    assert sorted(p.name for p in (whole / "checkpoints").iterdir()) == ["step-000006", "step-000008"]
+    assert sorted(p.name for p in (whole / "checkpoints").iterdir()) == [
+        "step-000006",
+        "step-000008",
+    ]
     exported = AutoModelForCausalLM.from_pretrained(whole / "model")
     base = AutoModelForCausalLM.from_pretrained(model)
-    assert any((a != b).any() for a, b in zip(exported.parameters(), base.parameters(), strict=True))
+    assert any(
+        (a != b).any() for a, b in zip(exported.parameters(), base.parameters(), strict=True)
+    )
     assert AutoTokenizer.from_pretrained(whole / "model").chat_template
 
 
@@ -87,45 +96,59 @@ def test_same_seed_same_run_another_seed_another(whole, model, tmp_path):
     assert weights(tmp_path / "other/demo") != weights(whole)
 
 
-def wait_for(process: subprocess.Popen[str], happened, limit: float = 120) -> None:
-    deadline = time.monotonic() + limit
+def wait_for(process: subprocess.Popen[str], happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
     while not happened() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.0005)
 
 
-def test_killed_at_random_moments_it_ends_the_same(whole, model, tmp_path):
-    rng = random.Random(time.time_ns())
+def logged(run: Path) -> int:
+    path = run / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def kill_during_save(process: subprocess.Popen[str], run: Path) -> None:
+    """A checkpoint is made under a temporary name: kill while there is one with a file in it."""
+    wait_for(process, lambda: list((run / "checkpoints").glob(".*/*")))
+    process.kill()
+
+
+def kill_at_random(process: subprocess.Popen[str], run: Path) -> None:
+    """Wait for a step, then for anything up to the length of a step or two."""
+    before = logged(run)
+    wait_for(process, lambda: logged(run) != before)
+    time.sleep(random.uniform(0, 0.4))
+    process.kill()
+
+
+def test_killed_at_any_moment_it_ends_the_same(whole, model, tmp_path):
     run = tmp_path / "demo"
-    kills = 0
-    for attempt in range(12):
+    codes = []
+    for kill in (kill_at_random, kill_during_save, kill_at_random, kill_during_save):
         process = start(tmp_path, model)
-        rows = len((run / "metrics.jsonl").read_text().splitlines()) if attempt else 0
-        if attempt % 2:
-            # while a checkpoint is being written: it is made under a temporary name
-            wait_for(process, lambda: list((run / "checkpoints").glob(".*/*")))
-        else:
-            metrics = run / "metrics.jsonl"
-            wait_for(process, lambda: metrics.exists() and len(metrics.read_bytes().splitlines()) > rows)
-            time.sleep(rng.uniform(0, 0.4))
-        if process.poll() is not None:
-            break
-        process.send_signal(signal.SIGKILL)
+        kill(process, run)
         process.communicate()
-        kills += 1
-        if kills == 4:
-            break
-    assert kills >= 2
+        codes.append(process.returncode)
+    assert codes[:2] == [-signal.SIGKILL] * 2  # the later ones may have come to the end
     finish(start(tmp_path, model))
     assert_same(run, whole)
 
 
 def test_ctrl_c_leaves_a_resumable_run(whole, model, tmp_path):
     process = start(tmp_path, model)
-    metrics = tmp_path / "demo" / "metrics.jsonl"
-    wait_for(process, lambda: metrics.exists() and len(metrics.read_text().splitlines()) >= 2)
+    wait_for(process, lambda: logged(tmp_path / "demo") >= 2)
     process.send_signal(signal.SIGINT)
     out = finish(process)
     assert "goes on from there" in out and "Report card" not in out
     assert 1 <= len(numbers(tmp_path / "demo")) < 9
     finish(start(tmp_path, model))
+    assert_same(tmp_path / "demo", whole)
+
+
+def test_a_damaged_checkpoint_is_passed_over(whole, model, tmp_path):
+    shutil.copytree(whole, tmp_path / "demo")
+    damaged = tmp_path / "demo/checkpoints/step-000008/weights.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-7])
+    out = finish(start(tmp_path, model))
+    assert "step-000008" in out and "resumed after step 6" in out
     assert_same(tmp_path / "demo", whole)

@@ -1,4 +1,4 @@
-"""The command line: `recollect train`, `eval`, `doctor`. Heavy imports wait until a verb needs them."""
+"""The command line: `recollect train`, `eval`, `doctor`. Heavy imports wait for their verb."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recollect.errors import UserError
 
 USAGE = """recollect: train and evaluate LLM memory agents with reinforcement learning
 
-  recollect train [PRESET] [--any.setting value]   train an agent; --dry-run shows what would be done
+  recollect train [PRESET] [--any.setting value]   train an agent; --dry-run shows what it would do
   recollect eval [PRESET] [--any.setting value]    measure held-out accuracy, at several lengths
   recollect doctor                                 what is installed, what is missing, the fix
 

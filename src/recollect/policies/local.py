@@ -1,7 +1,7 @@
 """The in-process sampler: continuous batching over the trainer's own weights.
 
-A step is three verbs: admit waiting requests, compute their prompts, give every running sequence one
-more token. A request joins and leaves at any step, so a short episode never waits for a long one.
+A step is three verbs: admit waiting requests, compute their prompts, give every running sequence
+one more token. Requests join and leave at any step, so a short episode never waits for a long one.
 Prompts that begin alike are computed once. Nothing depends on the clock: the same requests in the
 same order give the same tokens.
 """
@@ -328,7 +328,7 @@ class LocalPolicy:
         if ids[-1] in self.model.tokenizer.end_ids:
             return "stop"
         if sampling.stop:
-            # A stop text may begin inside an earlier token: look back as many tokens as it has bytes.
+            # A stop text may begin in an earlier token: look back as many tokens as it has bytes.
             back = max(len(text.encode()) for text in sampling.stop) + 1
             tail = self.model.tokenizer.decode(ids[-back:])
             if any(text in tail for text in sampling.stop):
