@@ -78,7 +78,7 @@ def test_several_calls_are_answered_in_one_go():
 
 def first_turn(text: str) -> int:
     """Return the tokens up to the end of the first turn."""
-    return run([text, "DONE"], max_parallel_calls=9)[1].context.turns[0].end
+    return run([text, "DONE"], max_turn_tokens=4000)[1].context.turns[0].end
 
 
 def test_a_response_that_does_not_fit_is_cut_to_leave_room_for_a_reply():
@@ -94,7 +94,7 @@ def test_a_response_that_does_not_fit_is_cut_to_leave_room_for_a_reply():
 def test_several_responses_are_cut_alike():
     said = call("y" * 600) + call("z" * 600)
     most = first_turn(said) + 700
-    transcript, chat = run([said, "ok"], most, max_parallel_calls=2)
+    transcript, chat = run([said, "ok"], most, max_parallel_calls=2, max_turn_tokens=4000)
     assert transcript.turns == 2 and shown(chat).count("characters left out") == 2
 
 

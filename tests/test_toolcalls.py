@@ -149,6 +149,24 @@ def test_thinking_that_the_prompt_opened_is_left_out():
     assert spoken(ByteTokenizer(template), reply).calls == (Call("find", {"query": "y"}),)
 
 
+def test_tags_that_are_control_tokens_are_seen():
+    pytest.importorskip("transformers")
+    from recollect.train.model import HFTokenizer
+    from tests.tiny import byte_tokenizer
+
+    hf = byte_tokenizer()
+    hf.add_special_tokens({"additional_special_tokens": ["<tool_call>", "</tool_call>"]})
+
+    class Tags(HFTokenizer):
+        def encode(self, text: str, control: bool = False) -> list[int]:
+            return super().encode(text, control=True)
+
+    tokenizer = Tags(hf, len(hf), [hf.eos_token_id])
+    assert tokenizer.decode(tokenizer.encode("<tool_call>é")) == "é"
+    said = "Hé. " + call(query="naïve 🛶") * 2
+    assert spoken(tokenizer, said).calls == (Call("find", {"query": "naïve 🛶"}),) * 2
+
+
 def test_a_form_that_the_tokenizer_declares_is_used():
     pytest.importorskip("transformers")
     from recollect.train.model import HFTokenizer

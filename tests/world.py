@@ -66,7 +66,7 @@ def _conversation(number: int, random: Random) -> dict[str, Any]:
         who = people[n % 2]
         place, hobby, pet, month = places[n - 1], hobbies[n - 1], pets[n - 1], MONTHS[n - 1]
         facts = {
-            f"I moved to {place} and I am still unpacking.": (f"Where did {who} move?", place, 4),
+            f"I had to move to {place} for work.": (f"Where did {who} move to?", place, 4),
             f"I took up {hobby} at the club yesterday.": (
                 *(f"When did {who} take up {hobby}?", f"{9 + n} {month} 2023", 2),
             ),

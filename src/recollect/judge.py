@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from recollect.remote import RemoteModel
 from recollect.types import Question
 
 JUDGE_PROMPT = (
@@ -28,15 +28,14 @@ class NoVerdict(Exception):
 class Judge:
     """Ask a model whether an answer is right: 1 or 0."""
 
-    ask: Callable[[str, str], Awaitable[str]]
-    """Follow a prompt on a text; a `RemoteModel` keeps what it was asked on disk."""
+    model: RemoteModel
     prompt: str = JUDGE_PROMPT
 
     async def __call__(self, question: Question, answer: str) -> float:
         """Grade an answer."""
         accepted = " or ".join(question.answers)
         text = f"Question: {question.text}\nRight answer: {accepted}\nAnswer to grade: {answer}"
-        return read_verdict(await self.ask(self.prompt, text))
+        return read_verdict(await self.model(self.prompt, text, read_verdict))
 
 
 def read_verdict(text: str) -> float:

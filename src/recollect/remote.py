@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,8 +42,13 @@ class RemoteModel:
     _answers: Once[str, str] = field(default_factory=Once, init=False, repr=False, compare=False)
     _live: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    async def __call__(self, prompt: str, text: str) -> str:
-        """Have a prompt followed on a text; the same three always give the same answer."""
+    async def __call__(
+        self, prompt: str, text: str, check: Callable[[str], object] = lambda _answer: None
+    ) -> str:
+        """Have a prompt followed on a text; the same three always give the same answer.
+
+        An answer for which `check` raises is not kept.
+        """
         model = self.model or await self._discovered()
         packed = json.dumps([model, prompt, text]).encode()
         key = hashlib.sha256(packed).hexdigest()
@@ -52,6 +58,7 @@ class RemoteModel:
             if kept is not None:
                 return kept
             answer = await self._ask(model, prompt, text)
+            check(answer)
             if self._disk:
                 self._disk.put(key, model, answer)
             return answer

@@ -8,11 +8,12 @@ a tokenizer declares as its own. Nothing is evaluated, and the time is linear in
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from recollect.chat import Chat, Reply
+from recollect.rendering import Tokenizer
 from recollect.toolkinds import excerpt
 from recollect.tools import Call, Malformed
 
@@ -38,12 +39,15 @@ def parse_reply(chat: Chat, reply: Reply) -> Parsed:
     """Read a reply in the form its model's tokenizer declares, or else in the Hermes form."""
     tokenizer = chat.model.renderer.tokenizer
     turn = chat.context.turns[-1]
-    if isinstance(tokenizer, DeclaresForm) and tokenizer.hf.response_template is not None:
+    if isinstance(tokenizer, DeclaresForm) and getattr(tokenizer.hf, "response_template", None):
         prompt = chat.context.ids[: turn.start]
         return _read_declared(tokenizer.hf, turn.token_ids, prompt, chat.tools)
+    text = reply.text
+    if OPEN not in text and _stray(text):
+        text = _with_control(tokenizer, reply.token_ids)
     # Some templates open the thinking in the prompt; then only its end is in the reply.
     tail = tokenizer.decode(chat.context.ids[max(0, turn.start - 8) : turn.start])
-    return read_calls(reply.text, thinking=tail.rstrip().endswith("<think>"))
+    return read_calls(text, thinking=tail.rstrip().endswith("<think>"))
 
 
 def read_calls(text: str, thinking: bool = False) -> Parsed:
@@ -64,6 +68,19 @@ def read_calls(text: str, thinking: bool = False) -> Parsed:
     said.append(text[at:])
     rest = "".join(said)
     return Parsed((*calls, *_stray(rest)), rest.strip())
+
+
+def _with_control(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """Decode with the control tokens in the text: to some models the tags are such tokens."""
+    pieces: list[str] = []
+    plain: list[int] = []
+    for id in ids:
+        if tokenizer.decode([id]):
+            plain.append(id)
+            continue
+        pieces += [tokenizer.decode(plain), tokenizer.decode_control(id)]
+        plain = []
+    return "".join((*pieces, tokenizer.decode(plain)))
 
 
 # Inside the tags
