@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 
 from recollect.errors import UserError
-from recollect.memory.entries import Draft, Entry, checked, facets_of, name_of, plain
+from recollect.memory.entries import Draft, Entry, Value, checked, facets_of, name_of, plain
 from recollect.memory.words import words
 
 _FORMAT = 1
+_RECENT = 4096
+_decode = json.JSONDecoder().raw_decode  # what json.loads does, less the search for spaces
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +49,6 @@ class Strings:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> str:
-        if not 0 <= i < len(self.offsets) - 1:
-            raise IndexError(i)
         start, end = self.offsets[i : i + 2].tolist()
         return self.blob[start:end].tobytes().decode()
 
@@ -106,6 +106,8 @@ class Corpus:
     """float32 [n, d], unit length; None allows word search only"""
     fingerprint: str
     """Of names, contents and metadata: equal bases have equal ones."""
+    _recent: dict[int, tuple[str, dict[str, Value]]] = field(default_factory=dict, repr=False)
+    """Entries as they were last read: the trials of a base look at the same few."""
 
     @classmethod
     def build(
@@ -137,14 +139,15 @@ class Corpus:
 
     def entry(self, number: int) -> Entry:
         """Return the number-th memory, counting from 1."""
-        metadata = json.loads(self.metadata[number - 1])
-        own = {k: v if isinstance(v, str) else tuple(v) for k, v in metadata.items()}
-        return Entry(name_of(number), self.contents[number - 1], own)
-
-    @cached_property
-    def total_words(self) -> int:
-        """Words in all entries together."""
-        return int(self.lengths.sum(dtype=np.int64))
+        read = self._recent.get(number)
+        if read is None:
+            metadata, _ = _decode(self.metadata[number - 1])
+            own = {k: v if isinstance(v, str) else tuple(v) for k, v in metadata.items()}
+            if len(self._recent) >= _RECENT:
+                self._recent.clear()
+            read = self._recent[number] = (self.contents[number - 1], own)
+        # A copy: no caller can change what another one gets.
+        return Entry(name_of(number), read[0], dict(read[1]))
 
     @property
     def nbytes(self) -> int:
@@ -212,9 +215,10 @@ def unit_rows(vectors: np.ndarray, n: int) -> np.ndarray:
     rows = np.ascontiguousarray(vectors, np.float32)
     if rows.ndim != 2 or len(rows) != n:
         raise ValueError(f"{n} texts need as many vectors, not an array of shape {rows.shape}")
-    norms = np.linalg.norm(rows, axis=1)
-    # float16 keeps three digits of a norm; zero and NaN rows fail here too.
-    wrong = np.flatnonzero(~(np.abs(norms - 1) < 1e-2))
-    if len(wrong):
-        raise ValueError(f"vector {wrong[0]} has length {norms[wrong[0]]}, not 1")
+    squares = np.einsum("ij,ij->i", rows, rows)
+    # float16 keeps three digits of a length; zero and NaN rows fail here too.
+    right = np.abs(squares - 1) < 2e-2
+    if not right.all():
+        at = int(np.argmin(right))
+        raise ValueError(f"vector {at} has length {np.sqrt(squares[at])}, not 1")
     return rows

@@ -1,7 +1,8 @@
 """What one trial has changed, indexed for search when it is searched.
 
-Edits cost nothing but a dictionary entry until then. Slots are only appended; a replaced or
-deleted entry leaves a dead slot, and the index is rebuilt when most slots are dead.
+Until then an edit costs a dictionary entry; words are counted when words are sought. Slots are only
+appended: a replaced or deleted entry leaves a dead slot, and the index is rebuilt when most are
+dead.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ class Slots:
 
     numbers: np.ndarray
     """int64"""
-    lengths: np.ndarray
-    """int64: words"""
     alive: np.ndarray
     """bool"""
 
@@ -85,15 +84,24 @@ class Edits:
         if self._waiting or self._slots is None:
             alive = np.zeros(len(self._numbers), bool)
             alive[list(self._slot_of.values())] = True
-            numbers = np.array(self._numbers, np.int64)
-            self._slots = Slots(numbers, np.array(self._lengths, np.int64), alive)
+            self._slots = Slots(np.array(self._numbers, np.int64), alive)
             self._waiting.clear()
         return self._slots
 
-    def term(self, word: str) -> tuple[np.ndarray, np.ndarray]:
+    def lengths(self) -> np.ndarray:
+        """Count the words of every slot, int64, and index them for `term`."""
+        for slot in range(len(self._lengths), len(self._contents)):
+            bag = Counter(words(self._contents[slot]))
+            for word, count in bag.items():
+                slots, counts = self._terms.setdefault(word, ([], []))
+                slots.append(slot)
+                counts.append(count)
+            self._lengths.append(bag.total())
+        return np.array(self._lengths, np.int64)
+
+    def term(self, word: str) -> tuple[list[int], list[int]]:
         """Return the slots that have a word, dead ones included, and its count in each."""
-        slots, counts = self._terms.get(word, ((), ()))
-        return np.array(slots, np.int64), np.array(counts, np.int64)
+        return self._terms.get(word, ([], []))
 
     def facet(self, key: str) -> list[int]:
         """Return the slots that have a metadata key, dead ones included."""
@@ -140,18 +148,11 @@ class Edits:
         return texts + (0 if self.vectors is None else self.vectors.nbytes)
 
     def _append(self, number: int, entry: Entry) -> None:
-        slot = len(self._numbers)
-        bag = Counter(words(entry.content))
-        for word, count in bag.items():
-            slots, counts = self._terms.setdefault(word, ([], []))
-            slots.append(slot)
-            counts.append(count)
+        slot = self._slot_of[number] = len(self._numbers)
         for key in facets_of(entry.metadata):
             self._facets.setdefault(key, []).append(slot)
-        self._slot_of[number] = slot
         self._contents.append(entry.content)
         self._numbers.append(number)
-        self._lengths.append(bag.total())
 
     def _rebuild(self) -> None:
         """Index the live entries afresh, keeping the vectors they have."""

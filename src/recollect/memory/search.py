@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
 from recollect.memory.corpus import Corpus
-from recollect.memory.edits import Edits
+from recollect.memory.edits import Edits, Slots
 from recollect.memory.entries import Filter
 from recollect.memory.words import words
 
@@ -27,112 +28,127 @@ RRF_K = 60  # reciprocal rank fusion: a rank r counts 1 / (60 + r)
 RRF_DEPTH = 100
 """Fusion looks at this many of each ranking, or at top_k if that is more."""
 
+_NOWHERE = np.zeros(0, np.int64)
+
 Ranking = list[tuple[int, float]]
 """(memory number, score), best first; equal scores in order of number."""
 
 
 @dataclass(frozen=True, eq=False)
 class Live:
-    """The live entries of a base and edits, and those among them that a filter allows."""
+    """The live entries of a base and its edits, and those among them that a filter allows.
+
+    Entries stand at places: first the base's positions, then the slots of the edits.
+    """
 
     corpus: Corpus
     edits: Edits
-    base: np.ndarray
-    """bool [n]: base entries that are live"""
-    own: np.ndarray
-    """bool [slots]: edits that are live"""
-    base_allowed: np.ndarray
-    own_allowed: np.ndarray
+    slots: Slots
+    live: np.ndarray
+    """bool [places]"""
+    allowed: np.ndarray
+    """bool [places]: live, and wanted by the filter"""
 
     @classmethod
     def of(cls, corpus: Corpus, edits: Edits, where: Filter) -> Live:
         """Work out which entries a search may return."""
-        base = np.ones(len(corpus), bool)
-        base[edits.gone_positions()] = False
-        own = edits.slots().alive
-        base_allowed, own_allowed = base, own
+        n, slots = len(corpus), edits.slots()
+        live = np.ones(n + len(slots.alive), bool)
+        live[edits.gone_positions()] = False
+        live[n:] = slots.alive
+        allowed = live
         for keys in where.facets():
-            in_base, in_own = np.zeros(len(base), bool), np.zeros(len(own), bool)
+            wanted = np.zeros(len(live), bool)
             for key in keys:
-                in_base[corpus.facets.get(key)[0]] = True
-                in_own[edits.facet(key)] = True
-            base_allowed, own_allowed = base_allowed & in_base, own_allowed & in_own
-        return cls(corpus, edits, base, own, base_allowed, own_allowed)
+                wanted[corpus.facets.get(key)[0]] = True
+                wanted[n:][edits.facet(key)] = True
+            allowed = allowed & wanted
+        return cls(corpus, edits, slots, live, allowed)
 
-    def numbers(self) -> list[int]:
+    def numbers(self, places: np.ndarray) -> np.ndarray:
+        """Return the memory numbers at some places, ascending."""
+        n = len(self.corpus)
+        own = places >= n
+        numbers = places + 1
+        numbers[own] = self.slots.numbers[places[own] - n]
+        return numbers
+
+    def all(self) -> list[int]:
         """Return the numbers of all allowed entries, in order."""
-        base, own = np.flatnonzero(self.base_allowed) + 1, self._own_numbers[self.own_allowed]
-        return np.sort(np.concatenate([base, own])).tolist()
-
-    @property
-    def _own_numbers(self) -> np.ndarray:
-        return self.edits.slots().numbers
+        return sorted(self.numbers(np.flatnonzero(self.allowed)).tolist())
 
     def bm25(self, query: str, top_k: int) -> Ranking:
         """Rank the allowed entries that share a word with the query."""
-        slots, lengths = self.edits.slots(), self.corpus.lengths
-        gone_words = int(lengths[self.edits.gone_positions()].sum(dtype=np.int64))
-        own_words = int(slots.lengths[self.own].sum())
-        n = int(np.count_nonzero(self.base)) + int(np.count_nonzero(self.own))
-        mean = max(1, self.corpus.total_words - gone_words + own_words) / max(1, n)
-        base_scores, own_scores = np.zeros(len(self.base)), np.zeros(len(self.own))
-        # A word that stands twice in the query counts twice. Words are added up in the order of
-        # the query, so that an entry's score has the same bits in the base and in the edits.
-        for word, times in Counter(words(query)).items():
-            positions, counts = self.corpus.terms.get(word)
-            own_positions, own_counts = self.edits.term(word)
-            df = int(np.count_nonzero(self.base[positions]))
-            df += int(np.count_nonzero(self.own[own_positions]))
-            weight = times * math.log(1 + (n - df + 0.5) / (df + 0.5))
-            base_scores[positions] += weight * _saturation(counts, lengths[positions], mean)
-            own_lengths = slots.lengths[own_positions]
-            own_scores[own_positions] += weight * _saturation(own_counts, own_lengths, mean)
-        base = np.flatnonzero((base_scores > 0) & self.base_allowed)
-        own = np.flatnonzero((own_scores > 0) & self.own_allowed)
-        numbers = np.concatenate([base + 1, slots.numbers[own]])
-        return _best(numbers, np.concatenate([base_scores[base], own_scores[own]]), top_k)
+        asked = Counter(words(query))
+        lengths = np.concatenate([self.corpus.lengths, self.edits.lengths()])
+        places, counts, sizes = self._matches(asked)
+        n = max(1, int(np.count_nonzero(self.live)))
+        mean = max(1, int(lengths[self.live].sum(dtype=np.int64))) / n
+        upto = np.concatenate([[0], np.cumsum(self.live[places])])  # live matches before each
+        dfs = np.diff(upto[np.cumsum([0, *sizes])]).tolist()
+        # A word that stands twice in the query counts twice.
+        weights = [
+            times * math.log(1 + (n - df + 0.5) / (df + 0.5))
+            for times, df in zip(asked.values(), dfs, strict=True)
+        ]
+        norms = K1 * (1 - B + B * lengths[places] / mean)
+        parts = np.repeat(np.array(weights), sizes) * (counts / (counts + norms))
+        # Added up in the order of the query's words: an entry's score has the same bits whether it
+        # stands in the base or in the edits.
+        scores = np.bincount(places, parts, minlength=len(self.live))
+        found = np.flatnonzero((scores > 0) & self.allowed)
+        return _best(self.numbers(found), scores[found], top_k)
 
     def dense(self, query: np.ndarray, top_k: int) -> Ranking:
         """Rank the allowed entries by the cosine of their angle to a unit vector."""
+        places = np.flatnonzero(self.allowed)
+        if not len(places):
+            return []
         query = np.ascontiguousarray(query, np.float32)
-        base, own = np.flatnonzero(self.base_allowed), np.flatnonzero(self.own_allowed)
-        parts = ((self.corpus.vectors, base), (self.edits.vectors, own))
-        scores = np.concatenate([_cosines(vectors, at, query) for vectors, at in parts])
-        if len(scores) > top_k:
+        if len(places) > top_k:
             # BLAS rounds a row differently depending on where it stands, which would let chance
             # order equal vectors. So it only picks candidates, with a margin above its error
             # (d * 2^-24 for unit vectors), and those are scored again, each row by itself.
             margin = 2.1 * len(query) * 2.0**-24
-            chosen = scores >= _kth(scores, top_k) - margin
-            base, own = base[chosen[: len(base)]], own[chosen[len(base) :]]
-        parts = ((self.corpus.vectors, base), (self.edits.vectors, own))
-        rows = [vectors[at] for vectors, at in parts if vectors is not None and len(at)]
-        if not rows:
-            return []
-        exact = (np.concatenate(rows).astype(np.float64) * query).sum(axis=1)
-        return _best(np.concatenate([base + 1, self._own_numbers[own]]), exact, top_k)
+            scores = self._cosines(places, query)
+            places = places[scores >= _kth(scores, top_k) - margin]
+        exact = (self._rows(places).astype(np.float64) * query).sum(axis=1)
+        return _best(self.numbers(places), exact, top_k)
+
+    def _matches(self, asked: Iterable[str]) -> tuple[np.ndarray, np.ndarray, list[int]]:
+        """Return where the words stand, how often, and the number of places of each word."""
+        places, counts, sizes = [_NOWHERE], [_NOWHERE], []
+        for word in asked:
+            base, base_counts = self.corpus.terms.get(word)
+            own, own_counts = self.edits.term(word)
+            places += [base, np.array(own, np.int64) + len(self.corpus)] if own else [base]
+            counts += [base_counts, np.array(own_counts, np.int64)] if own else [base_counts]
+            sizes.append(len(base) + len(own))
+        return np.concatenate(places), np.concatenate(counts), sizes
+
+    def _cosines(self, places: np.ndarray, query: np.ndarray) -> np.ndarray:
+        if 4 * len(places) < len(self.allowed):
+            return self._rows(places) @ query
+        parts = [v[:n] @ query for v, n in self._parts() if v is not None and n]
+        return np.concatenate(parts)[places]  # more work, but no copy of the base
+
+    def _rows(self, places: np.ndarray) -> np.ndarray:
+        cut = int(places.searchsorted(len(self.corpus)))
+        picks = (places[:cut], places[cut:] - len(self.corpus))
+        pairs = zip(self._parts(), picks, strict=True)
+        return np.concatenate([v[at] for (v, _), at in pairs if v is not None and len(at)])
+
+    def _parts(self) -> tuple[tuple[np.ndarray | None, int], tuple[np.ndarray | None, int]]:
+        base = (self.corpus.vectors, len(self.corpus))
+        return base, (self.edits.vectors, len(self.slots.alive))
 
 
 def fuse(rankings: list[Ranking], top_k: int) -> Ranking:
     """Merge rankings by reciprocal rank: what several put high comes first."""
-    scores: dict[int, float] = {}
-    for ranking in rankings:
-        for rank, (number, _) in enumerate(ranking, start=1):
-            scores[number] = scores.get(number, 0.0) + 1 / (RRF_K + rank)
-    return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:top_k]
-
-
-def _saturation(counts: np.ndarray, lengths: np.ndarray, mean: float) -> np.ndarray:
-    """Score how much a word says about entries of these lengths that have it so often."""
-    return counts / (counts + K1 * (1 - B + B * lengths / mean))
-
-
-def _cosines(vectors: np.ndarray | None, positions: np.ndarray, query: np.ndarray) -> np.ndarray:
-    if vectors is None or not len(positions):
-        return np.zeros(0, np.float32)
-    if 4 * len(positions) < len(vectors):
-        return vectors[positions] @ query
-    return (vectors @ query)[positions]  # more work, but no copy of the base
+    numbers = [number for ranking in rankings for number, _ in ranking]
+    shares = [1 / (RRF_K + rank) for each in rankings for rank in range(1, len(each) + 1)]
+    different, which = np.unique(np.array(numbers, np.int64), return_inverse=True)
+    return _best(different, np.bincount(which, shares, minlength=len(different)), top_k)
 
 
 def _kth(scores: np.ndarray, k: int) -> float:

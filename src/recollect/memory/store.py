@@ -88,7 +88,7 @@ class Store:
     def entries(self, where: Filter = Filter()) -> list[Entry]:
         """Return the live entries a filter allows, in the order they were made."""
         self._use()
-        numbers = Live.of(self.corpus, self._edits, where).numbers()
+        numbers = Live.of(self.corpus, self._edits, where).all()
         return [self._take(number) for number in numbers]
 
     async def search(
