@@ -102,8 +102,10 @@ class FolderEmbedder:
     def _model(self) -> tuple[Any, Any]:
         try:
             from transformers import AutoModel, AutoTokenizer
+            from transformers.utils import logging as transformers_logging
         except ImportError:
             raise UserError("embedding with a local model needs transformers", _EXTRA) from None
+        transformers_logging.disable_progress_bar()  # ours is the one to watch
         tokenizer = AutoTokenizer.from_pretrained(self.folder)
         model = AutoModel.from_pretrained(self.folder, dtype="float32").to(self.device)
         return tokenizer, model.eval()
