@@ -28,8 +28,11 @@ def run_evaluation(config: TrainConfig) -> int:
 
 async def evaluate(config: TrainConfig, watcher: Watcher) -> dict[int, Accuracy]:
     """Measure at every multiple of the training length that the settings name."""
-    learner = Learner.open(config, watcher)
-    return {times: accuracy(await learner.validate(times)) for times in config.val.lengths or (1,)}
+    learner = Learner.open(config)
+    return {
+        times: accuracy(await learner.validate(watcher, times))
+        for times in config.val.lengths or (1,)
+    }
 
 
 @dataclass

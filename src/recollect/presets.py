@@ -17,22 +17,24 @@ PRESETS: dict[str, TrainConfig] = {
     "demo": TrainConfig(
         name="demo",
         model=ModelConfig(path=str(DEMO_MODEL), device="cpu", threads=1, cache_gib=1.0),
-        tasks=Recall(chunks=3, keep="first", distractors=2, filler=0, wording="plain"),
+        tasks=Recall(
+            chunks=3, keep="first", updates=0.9, distractors=2, filler=0, wording="plain"
+        ),
         agent=FoldAgent(
             chunk_size=None,
-            max_memory_tokens=4,
+            max_memory_tokens=3,
             max_answer_tokens=6,
             prompts=FoldPrompts(
-                chunk_first="{problem} | {chunk} | {memory}",
-                memory_first="{problem} | {memory} | {chunk}",
-                answer="{problem} | {memory}",
+                chunk_first="{problem}\n{chunk}\nMemory: {memory}",
+                memory_first="{problem}\nMemory: {memory}\n{chunk}",
+                answer="{problem}\nMemory: {memory}\nAnswer:",
             ),
         ),
         rollout=RolloutConfig(tasks=32, n=8),
         loss=LossConfig(kl_coef=0.0),
-        optim=OptimConfig(lr=5e-4, warmup_steps=5),
+        optim=OptimConfig(lr=8e-4, warmup_steps=5, weight_decay=0.0),
         val=ValidationConfig(tasks=512, lengths=(1, 2, 4, 8, 16), length_tasks=512),
-        steps=60,
+        steps=80,
         test_freq=20,
         save_freq=20,
     ),

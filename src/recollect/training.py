@@ -20,7 +20,7 @@ from recollect.display import (
 from recollect.rollout import Group
 from recollect.runs import Run
 from recollect.trackers import Tracker, open_trackers
-from recollect.train.loop import Outcome, train
+from recollect.train.loop import Learner, Outcome, train
 from recollect.validation import Accuracy
 
 MAY_CHANGE = ("folder", "keep", "resume", "save_freq", "steps", "trackers")
@@ -30,6 +30,7 @@ MAY_CHANGE = ("folder", "keep", "resume", "save_freq", "steps", "trackers")
 def run_training(config: TrainConfig) -> int:
     """Train as configured, show it, and leave a report in the run folder."""
     console = open_console()
+    learner = Learner.open(config)  # first of all: a mistake here must leave no run behind
     settings = dataclasses.asdict(config)
     folder = config.folder / config.name
     run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
@@ -39,7 +40,7 @@ def run_training(config: TrainConfig) -> int:
         with Display(console, config.steps, title(config), done=done) as display:
             for note in run.notes:
                 display.note(note)
-            outcome = asyncio.run(train(config, run, Screen(display, trackers)))
+            outcome = asyncio.run(train(learner, run, Screen(display, trackers)))
         if outcome.groups:
             console.print(rollout_table(outcome.groups))
         if not outcome.finished:

@@ -79,16 +79,15 @@ class Learner:
     config: TrainConfig
     model: LoadedModel
     policy: LocalPolicy
-    watcher: Watcher
 
     @classmethod
-    def open(cls, config: TrainConfig, watcher: Watcher) -> Learner:
+    def open(cls, config: TrainConfig) -> Learner:
         """Load the model and put a sampler on its weights."""
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
         model = load_model(config.model)
         config.agent.check_window(model.window)
         cache_bytes = int(config.model.cache_gib * 2**30)
-        return cls(config, model, LocalPolicy(model, cache_bytes=cache_bytes), watcher)
+        return cls(config, model, LocalPolicy(model, cache_bytes=cache_bytes))
 
     def rollout(self, temperature: float, top_p: float) -> Rollout:
         """Put the model into both roles."""
@@ -104,7 +103,7 @@ class Learner:
             settings.timeout,
         )
 
-    async def generate(self, step: int) -> list[Group]:
+    async def generate(self, step: int, watcher: Watcher) -> list[Group]:
         """Run the step's training episodes."""
         settings = self.config.rollout
         first = (step - 1) * settings.tasks
@@ -113,10 +112,12 @@ class Learner:
             for i in range(first, first + settings.tasks)
         ]
         rollout = self.rollout(settings.temperature, settings.top_p)
-        count = self._counter("rollout", len(tasks) * settings.n)
+        count = counter(watcher, "rollout", len(tasks) * settings.n)
         return await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
 
-    async def validate(self, times: int = 1, tasks: int | None = None) -> list[Group]:
+    async def validate(
+        self, watcher: Watcher, times: int = 1, tasks: int | None = None
+    ) -> list[Group]:
         """Run held-out episodes, at a multiple of the training length."""
         settings = self.config.val
         family = self.config.tasks.longer(times)
@@ -124,19 +125,13 @@ class Learner:
             family.task(i, self.config.seed, "test") for i in range(tasks or settings.tasks)
         ]
         rollout = self.rollout(settings.temperature, settings.top_p)
-        count = self._counter(f"validation at {times}x", len(held_out) * settings.n)
+        count = counter(watcher, f"validation at {times}x", len(held_out) * settings.n)
         return await rollout.groups(held_out, settings.n, (self.config.seed, "validation"), count)
 
-    def _counter(self, phase: str, total: int) -> Callable[[Episode], None]:
-        """Tell the watcher how many episodes of a phase are done."""
-        done = itertools.count(1)
-        self.watcher.phase(phase, 0, total)
-        return lambda _episode: self.watcher.phase(phase, next(done), total)
 
-
-async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
+async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
     """Train from the run's checkpoint, or from the start, to the configured step."""
-    learner = Learner.open(config, watcher)
+    config = learner.config
     trainer = Trainer(
         learner.model,
         config.loss,
@@ -151,13 +146,13 @@ async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
         outcome.step = run.checkpoint.step
         watcher.note(f"resumed after step {outcome.step}")
     elif config.val.before_training:
-        run.log(0, await measure(learner, run, 0))
+        run.log(0, await measure(learner, run, watcher, 0))
 
     with stop_requested(watcher) as stopping:
         while outcome.step < config.steps and not stopping():
             step = outcome.step + 1
             clock = report.Clock()
-            outcome.groups = await learner.generate(step)
+            outcome.groups = await learner.generate(step, watcher)
             clock.lap("rollout")
             watcher.phase("update", 0, 0)
             samples = make_samples(outcome.groups, ESTIMATORS[config.advantage])
@@ -170,7 +165,7 @@ async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
                 **updated,
             }
             if step % config.test_freq == 0 or step == config.steps:
-                metrics |= await measure(learner, run, step)
+                metrics |= await measure(learner, run, watcher, step)
                 clock.lap("validation")
             run.log(step, metrics | clock.times)
             outcome.step = step
@@ -181,19 +176,26 @@ async def train(config: TrainConfig, run: Run, watcher: Watcher) -> Outcome:
     outcome.finished = outcome.step >= config.steps
     if outcome.finished:
         for times in config.val.lengths:
-            groups = await learner.validate(times, config.val.length_tasks)
+            groups = await learner.validate(watcher, times, config.val.length_tasks)
             outcome.lengths[times] = accuracy(groups)
         checkpoint.export(run.folder / "model", learner.model)
     return outcome
 
 
-async def measure(learner: Learner, run: Run, step: int) -> dict[str, float]:
+async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> dict[str, float]:
     """Validate, store the episodes, and return the metrics."""
-    groups = await learner.validate()
+    groups = await learner.validate(watcher)
     run.write_episodes(step, "val", [e for group in groups for e in group])
     result = accuracy(groups)
-    learner.watcher.validation(step, result)
+    watcher.validation(step, result)
     return report.validation_metrics(result)
+
+
+def counter(watcher: Watcher, phase: str, total: int) -> Callable[[Episode], None]:
+    """Tell the watcher how many episodes of a phase are done."""
+    done = itertools.count(1)
+    watcher.phase(phase, 0, total)
+    return lambda _episode: watcher.phase(phase, next(done), total)
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,13 +91,14 @@ class LoadedModel:
 
 def load_tokenizer(folder: Path) -> HFTokenizer:
     """Load a folder's tokenizer, with every token that ends a turn."""
-    hf = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    with loading(folder):
+        hf = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
     if not hf.chat_template:
         raise UserError(
             f"the tokenizer in {folder} has no chat template",
             "use an instruct model, or put a chat_template.jinja into the folder",
         )
-    config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
     ends = [hf.eos_token_id]
     generation = folder / "generation_config.json"
     if generation.exists():
@@ -123,23 +125,54 @@ def check_folder(path: str) -> Path:
     return folder
 
 
+def find_device(name: str) -> torch.device:
+    """Turn the setting into a device that is there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"the device {name!r} cannot be used: {_first_line(error)}",
+            "set --model.device to auto, cpu or cuda",
+        ) from error
+    return device
+
+
+@contextmanager
+def loading(folder: Path) -> Iterator[None]:
+    """Say what is wrong with a model folder that transformers cannot load."""
+    try:
+        yield
+    except Exception as error:  # transformers and safetensors raise whatever they meet
+        held = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+        raise UserError(
+            f"the model in {folder} cannot be loaded: {_first_line(error)}",
+            "give a folder that holds config.json, whole *.safetensors and a tokenizer;"
+            f" this one holds {held}",
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def load_model(config: ModelConfig) -> LoadedModel:
     """Load model and tokenizer; attention goes through `attention.attend`."""
     folder = check_folder(config.path)
     if config.threads:
         torch.set_num_threads(config.threads)
-    name = config.device
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
+    device = find_device(config.device)
     tokenizer = load_tokenizer(folder)
-    network: Any = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=torch.float32,
-        attn_implementation=attention.NAME,
-        local_files_only=True,
-        use_safetensors=True,  # never unpickle weights
-    )
+    with loading(folder):
+        network: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            attn_implementation=attention.NAME,
+            local_files_only=True,
+            use_safetensors=True,  # never unpickle weights
+        )
     network.to(device)
     if not network._supports_attention_backend:
         raise UserError(

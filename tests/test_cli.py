@@ -1,0 +1,108 @@
+"""What a person sees at the command line: help, plans, and one clear message for every mistake."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from recollect.cli import main
+from tests.tiny import tiny_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model"))
+
+
+def refused(capsys, *args: str) -> str:
+    """Run a command that must be refused; return its message."""
+    with pytest.raises(SystemExit) as exited:
+        raise SystemExit(main(list(args)))
+    out, err = capsys.readouterr()
+    assert exited.value.code == 2
+    assert "Traceback" not in out + err
+    return out + err
+
+
+def train(model: Path, tmp_path: Path, *more: str) -> list[str]:
+    return ["train", "demo", "--model.path", str(model), "--folder", str(tmp_path), *more]
+
+
+def test_help_names_the_verbs_and_presets(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("train", "eval", "doctor", "--dry-run", "demo"))
+
+
+def test_every_setting_is_explained(capsys):
+    with pytest.raises(SystemExit) as exited:
+        main(["train", "demo", "--help"])
+    assert exited.value.code == 0
+    text = capsys.readouterr().out
+    for setting in ("--rollout.n", "--agent.chunk-size", "--optim.lr", "--save-freq", "--resume"):
+        assert setting in text
+
+
+def test_dry_run_shows_settings_sizes_and_cost_and_starts_nothing(capsys, model, tmp_path):
+    assert main(train(model, tmp_path, "--dry-run", "--rollout.n", "5")) == 0
+    text = capsys.readouterr().out
+    assert "rollout.n" in text and "32 tasks x 5 episodes" in text
+    assert "parameters" in text and "GiB" in text and "tokens sampled at most" in text
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_verbs_presets_and_settings(capsys, model, tmp_path):
+    assert "train" in refused(capsys, "trian")
+    assert "demo" in refused(capsys, "train", "demmo")
+    assert "--steps" in refused(capsys, *train(model, tmp_path, "--stepz", "3"))
+    assert "steps" in refused(capsys, *train(model, tmp_path, "--steps", "many"))
+
+
+def test_settings_that_make_no_sense(capsys, model, tmp_path):
+    assert "--steps" in refused(capsys, *train(model, tmp_path, "--steps", "0"))
+    assert "questions" in refused(capsys, *train(model, tmp_path, "--tasks.questions", "0"))
+    message = refused(capsys, *train(model, tmp_path, "--updates-per-step", "99"))
+    assert "--updates-per-step" in message
+    assert "tensorboard" in refused(capsys, *train(model, tmp_path, "--trackers", "abacus"))
+
+
+def test_a_chunk_that_does_not_fit_the_window(capsys, model, tmp_path):
+    message = refused(capsys, *train(model, tmp_path, "--agent.chunk-size", "5000"))
+    assert "4096" in message and "--agent.chunk-size" in message
+
+
+def test_model_folders_that_are_no_models(capsys, model, tmp_path):
+    assert "--model.path" in refused(capsys, *train(tmp_path / "nowhere", tmp_path))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "config.json" in refused(capsys, *train(empty, tmp_path))
+    bare = shutil.copytree(model, tmp_path / "bare")
+    (bare / "chat_template.jinja").unlink()
+    assert "chat template" in refused(capsys, *train(bare, tmp_path))
+    weightless = shutil.copytree(model, tmp_path / "weightless")
+    (weightless / "model.safetensors").unlink()
+    assert "safetensors" in refused(capsys, *train(weightless, tmp_path))
+    torn = shutil.copytree(model, tmp_path / "torn")
+    (torn / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()[:-9])
+    assert "model.safetensors" in refused(capsys, *train(torn, tmp_path))
+    strange = shutil.copytree(model, tmp_path / "strange")
+    (strange / "config.json").write_text(json.dumps({"model_type": "abacus"}))
+    assert "abacus" in refused(capsys, *train(strange, tmp_path))
+
+
+def test_a_run_folder_that_cannot_be_written(capsys, model, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "file" in refused(capsys, *train(model, tmp_path / "file"))
+
+
+def test_a_device_that_is_not_there(capsys, model, tmp_path):
+    assert "--model.device" in refused(capsys, *train(model, tmp_path, "--model.device", "abacus"))
+
+
+def test_doctor_looks_at_this_machine(capsys):
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "torch" in text and "transformers" in text
