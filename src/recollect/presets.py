@@ -1,4 +1,4 @@
-"""Named starting points for `recollect train`: plain values, every one of which can be overridden."""
+"""Named starting points for `recollect train`; every value can be overridden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`recollect train`, from settings to report card: the run folder, the loop, the display, the trackers."""
+"""`recollect train`, from settings to report card: run folder, loop, display and trackers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds: weights, optimiser and counters, in safetensors and JSON; and the export.
+"""What a checkpoint holds (weights, optimiser, counters: safetensors and JSON), and the export.
 
 Knows nothing of run folders: it writes into and reads from the folder it is given.
 """
