@@ -1,4 +1,4 @@
-"""The command line: `recollect train`, `eval`, `doctor`. Heavy imports wait for their verb."""
+"""The command line: one function per verb. Heavy imports wait for their verb."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
 
   recollect train [PRESET] [--any.setting value]   train an agent; --dry-run shows what it would do
   recollect eval [PRESET] [--any.setting value]    measure held-out accuracy, at several lengths
+  recollect data locomo --input FILE --output DIR  turn a LoCoMo file into tasks and memories
+  recollect data embed --input DIR --cache DIR     compute the vectors of memories once
   recollect doctor                                 what is installed, what is missing, the fix
 
   recollect train PRESET --help lists every setting. Presets: {presets}
@@ -24,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verbs: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
         "eval": _eval,
+        "data": _data,
         "doctor": _doctor,
     }
     try:
@@ -84,6 +87,25 @@ def _eval(args: list[str]) -> int:
     from recollect.evaluate import run_evaluation
 
     return run_evaluation(config)
+
+
+def _data(args: list[str]) -> int:
+    import tyro
+
+    from recollect.data import run_embed, run_locomo
+    from recollect.display import open_console
+    from recollect.embed.memories import EmbedOptions
+    from recollect.tasks.locomo_files import LocomoOptions
+
+    kinds = ("locomo", "embed")
+    if not args or args[0] not in kinds:
+        what = f"there is no data {args[0]!r}" if args else "data needs to know what to make"
+        raise UserError(what, f"type recollect data {' or '.join(kinds)}; --help lists settings")
+    kind, *rest = args
+    prog = f"recollect data {kind}"
+    if kind == "locomo":
+        return run_locomo(tyro.cli(LocomoOptions, args=rest, prog=prog), open_console())
+    return run_embed(tyro.cli(EmbedOptions, args=rest, prog=prog), open_console())
 
 
 def _doctor(args: list[str]) -> int:

@@ -1,0 +1,44 @@
+"""`recollect data`: make the data that tasks are read from, and say what was made."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from recollect.embed.memories import EmbedOptions, embed_memories
+from recollect.tasks.locomo_files import LocomoOptions, build_locomo
+
+SHOWN = 20
+"""Problems that are printed; all of them are in the folder's report.json."""
+
+
+def run_locomo(options: LocomoOptions, console: Console) -> int:
+    """Turn a LoCoMo file into tasks and memories."""
+    report = build_locomo(options)
+    for part, tasks in report.tasks.items():
+        names = ", ".join(report.conversations[part]) or "no conversation"
+        _say(console, f"{part + '.parquet':<17} {tasks:>6,} tasks of {names}")
+    memories = ", ".join(f"{id} {count:,}" for id, count in report.memories.items())
+    _say(console, f"{'memories.parquet':<17} {sum(report.memories.values()):>6,}: {memories}")
+    categories = ", ".join(f"{count:,} {name}" for name, count in report.categories.items())
+    _say(console, f"questions: {categories}")
+    if report.adversarial_dropped:
+        _say(console, f"left out: {report.adversarial_dropped:,} adversarial questions")
+    for problem in report.problems[:SHOWN]:
+        _say(console, f"  {problem}")
+    if (more := len(report.problems) - SHOWN) > 0:
+        _say(console, f"  and {more} more: see {options.output / 'report.json'}")
+    _say(console, f"written to {options.output}")
+    return 0
+
+
+def run_embed(options: EmbedOptions, console: Console) -> int:
+    """Compute the vectors of memories into a cache."""
+    report = embed_memories(options, console)
+    known = report.texts - report.computed
+    _say(console, f"{report.texts:,} texts: {report.computed:,} embedded, {known:,} known before")
+    _say(console, f"{report.model}, {report.dtype}, in {report.folder}")
+    return 0
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
