@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--group", type=int, default=16)
     parser.add_argument(
-        "--rest", type=int, default=128, help="tokens after the prefix, half trained"
+        "--rest", type=int, default=64, help="tokens after the prefix, half trained"
     )
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
