@@ -165,24 +165,28 @@ class PrefillPlan:
 
     def _attend_one(self, heads: Heads, query: torch.Tensor, out: torch.Tensor, i: int) -> None:
         run, (a, b) = self.runs[i], self._offsets[i : i + 2]
-        end = run.start + run.size
-        if run.slot < 0:
-            keys, values = (
-                run.block.keys[heads.layer][:, :end],
-                run.block.values[heads.layer][:, :end],
-            )
-        else:
-            keys = self.cache.keys[heads.layer][run.slot, :, :end]
-            values = self.cache.values[heads.layer][run.slot, :, :end]
-            if run.base:
-                keys = torch.cat([run.block.keys[heads.layer][:, : run.base], keys], 1)
-                values = torch.cat([run.block.values[heads.layer][:, : run.base], values], 1)
+        keys, values = self._seen(heads.layer, run)
         total = keys.shape[1]
         mask = None
         if total > run.size or (heads.window and total > heads.window):
             mask = self._mask(i, 1, [total - run.size], [run.size], total, heads.window)
         result = masked_attention(heads, query[None, :, a:b], keys[None], values[None], mask)
         out[a:b] = result[0].transpose(0, 1)
+
+    def _seen(self, layer: int, run: Run) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return all keys and values of a run's sequence so far."""
+        end = run.start + run.size
+        if run.slot < 0:
+            assert run.block is not None
+            return run.block.keys[layer][:, :end], run.block.values[layer][:, :end]
+        keys = self.cache.keys[layer][run.slot, :, :end]
+        values = self.cache.values[layer][run.slot, :, :end]
+        if run.block is None:
+            return keys, values
+        return (
+            torch.cat([run.block.keys[layer][:, : run.base], keys], 1),
+            torch.cat([run.block.values[layer][:, : run.base], values], 1),
+        )
 
     def _attend_batch(
         self,

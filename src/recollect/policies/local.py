@@ -9,16 +9,23 @@ same order give the same tokens.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from recollect.policies.draw import draw, uniforms
 from recollect.policies.kv import Block, Cache, DecodePlan, PrefillPlan, Run
+from recollect.policies.requests import (
+    NO_COPIES,
+    Job,
+    Request,
+    copies_of,
+    first_tokens,
+    passes,
+)
 from recollect.train.attention import Heads
+from recollect.train.batch import common_prefix
 from recollect.train.model import LoadedModel
 from recollect.types import Completion, Sampling, StopReason
 
@@ -26,31 +33,6 @@ BLOCK_MIN = 256
 """Prompts at least this long are kept as blocks; shorter ones are cheaper to copy."""
 LEVELS = tuple(16 << i for i in range(20))
 """Prefix lengths under which prompts are looked up."""
-
-
-@dataclass(eq=False)
-class Request:
-    """One prompt being continued."""
-
-    prompt: np.ndarray
-    sampling: Sampling
-    done: asyncio.Future[Completion]
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    slot: int = -1
-    """-1 unless running."""
-    block: Block | None = None
-    base: int = 0
-    """Tokens of the block that are read; the slot holds what follows them."""
-    fresh: int = 0
-    """Prompt tokens at the end that nothing cached covers."""
-    segments: tuple[tuple[Request, int], ...] = ()
-    """Who computes the prompt's tokens in the slot: so many each, in order, itself last."""
-
-    @property
-    def in_slot(self) -> int:
-        """Tokens whose keys are in the slot: all but the block's and the newest one."""
-        return len(self.prompt) - self.base + max(0, len(self.token_ids) - 1)
 
 
 class LocalPolicy:
@@ -68,7 +50,7 @@ class LocalPolicy:
         self.prefill_tokens = prefill_tokens
         self.cache_bytes = cache_bytes
         self._driver: asyncio.Task[None] | None = None
-        self._cache: Cache | None = None
+        self._cache = self._make_cache()
         self.reset()
 
     def reset(self) -> None:
@@ -128,8 +110,6 @@ class LocalPolicy:
         """Take waiting requests, first come first served, while slots and memory last."""
         if not self._waiting:
             return []
-        if self._cache is None:
-            self._cache = self._make_cache()
         admitted: list[Request] = []
         longest = max((self._length(r) for r in self._running), default=0)
         blocks = sum(len(b.ids) for b in self._blocks if b.users)
@@ -150,7 +130,9 @@ class LocalPolicy:
     def _length(request: Request) -> int:
         return len(request.prompt) - request.base + request.sampling.max_tokens
 
+    @torch.inference_mode()
     def _make_cache(self) -> Cache:
+        """Ask the model itself for the shapes of its keys and values."""
         shapes: list[tuple[int, int, int]] = []
         dtypes: list[torch.dtype] = []
 
@@ -163,7 +145,8 @@ class LocalPolicy:
                 return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
 
         one = torch.zeros(1, dtype=torch.long, device=self.model.device)
-        self.model.hidden(one, one, Probe())
+        with self.model.autocast:
+            self.model.hidden(one, one, Probe())
         return Cache(shapes, dtypes[0], self.model.device)
 
     # --- prefill ---------------------------------------------------------------------------------
@@ -186,7 +169,7 @@ class LocalPolicy:
             start = len(request.prompt) - request.base - request.fresh
             run = Run(request.slot, start, request.fresh, request.block, request.base)
             tokens = request.prompt[len(request.prompt) - request.fresh :]
-            jobs.append(Job(run, tokens, _copies(request), request))
+            jobs.append(Job(run, tokens, copies_of(request), request))
         length = max(self._length(r) for r in self._running)
         self._cache.reserve(len(self._running), length, len(self._running) - len(admitted))
         hidden: dict[Request, torch.Tensor] = {}
@@ -205,7 +188,7 @@ class LocalPolicy:
         if known:
             # Rounded down, so that siblings whose texts part at slightly different places still
             # read the block together; at least one token is left to compute the reply from.
-            covered = min(_common(known.ids, prompt), len(prompt) - 1) // 16 * 16
+            covered = min(common_prefix(known.ids, prompt), len(prompt) - 1) // 16 * 16
         if known and (2 * covered >= len(prompt) or len(prompt) - covered < BLOCK_MIN):
             self._use(request, known, covered)
             return []
@@ -218,7 +201,7 @@ class LocalPolicy:
                 self._block_index[prompt[:n].tobytes()] = block
         self._evict()
         run = Run(-1, covered, size - covered, block, copied=known if covered else None)
-        return [Job(run, prompt[covered:size], _NO_COPIES, None)]
+        return [Job(run, prompt[covered:size], NO_COPIES, None)]
 
     def _use(self, request: Request, block: Block, base: int) -> None:
         request.block, request.base = block, base
@@ -247,13 +230,13 @@ class LocalPolicy:
         prompt = request.prompt
         names = [prompt[:n].tobytes() for n in LEVELS if n <= len(prompt)]
         donor = next((d for n in reversed(names) if (d := self._slot_index.get(n))), None)
-        start = min(_common(donor.prompt, prompt), len(prompt) - 1) if donor else 0
+        start = min(common_prefix(donor.prompt, prompt), len(prompt) - 1) if donor else 0
         self._slot_index.update(dict.fromkeys(names, request))
         if donor:
             # A donor that runs already holds all its tokens; one of this batch still copies some
             # itself, and those are taken from where they are computed.
             sources = donor.segments if donor.slot < 0 else ((donor, len(donor.prompt)),)
-            request.segments = _first(sources, start)
+            request.segments = first_tokens(sources, start)
         request.segments = (*request.segments, (request, len(prompt) - start))
         request.fresh = len(prompt) - start
 
@@ -354,69 +337,3 @@ class LocalPolicy:
             if request.block:
                 request.block.users -= 1
         self._slot_index = {k: r for k, r in self._slot_index.items() if r not in gone}
-
-
-_NO_COPIES = np.zeros((4, 0), dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run with its tokens; `request` if a prompt (not a block), `last` if it ends there."""
-
-    run: Run
-    token_ids: np.ndarray
-    copies: np.ndarray
-    request: Request | None
-    last: bool = True
-
-
-def _first(segments: tuple[tuple[Request, int], ...], size: int) -> tuple[tuple[Request, int], ...]:
-    """Cut segments to their first `size` tokens."""
-    kept: list[tuple[Request, int]] = []
-    for owner, count in segments:
-        if size > 0:
-            kept.append((owner, min(count, size)))
-        size -= count
-    return tuple(kept)
-
-
-def _copies(request: Request) -> np.ndarray:
-    """Return (4, C): slot and place of every token to copy, and where it is copied from."""
-    *others, _itself = request.segments
-    size = sum(count for _owner, count in others)
-    places = np.arange(size)
-    owners = np.repeat([o.slot for o, _ in others], [n for _, n in others]).astype(np.int64)
-    return np.stack([np.full(size, request.slot), places, owners, places])
-
-
-def passes(jobs: list[Job], tokens: int) -> list[list[Job]]:
-    """Cut the jobs, in order, into passes of at most `tokens`; a long run is cut as well."""
-    result: list[list[Job]] = [[]]
-    room = tokens
-    for job in jobs:
-        while job.run.size > room:
-            if room:
-                head, job = _split(job, room)
-                result[-1].append(head)
-            result.append([])
-            room = tokens
-        result[-1].append(job)
-        room -= job.run.size
-    return [some for some in result if some]
-
-
-def _split(job: Job, size: int) -> tuple[Job, Job]:
-    run = job.run
-    head = dataclasses.replace(run, size=size)
-    tail = dataclasses.replace(run, start=run.start + size, size=run.size - size, copied=None)
-    return (
-        dataclasses.replace(job, run=head, token_ids=job.token_ids[:size], last=False),
-        dataclasses.replace(job, run=tail, token_ids=job.token_ids[size:], copies=_NO_COPIES),
-    )
-
-
-def _common(a: np.ndarray, b: np.ndarray) -> int:
-    """Return the length of the common prefix."""
-    size = min(len(a), len(b))
-    different = np.flatnonzero(a[:size] != b[:size])
-    return int(different[0]) if len(different) else size
