@@ -23,6 +23,7 @@ SMALL = [
     *("--rollout.tasks", "3", "--rollout.n", "3", "--val.tasks", "4", "--val.length-tasks", "4"),
     *("--val.lengths", "1", "2", "--steps", "8", "--test-freq", "3", "--save-freq", "2"),
     *("--loss.kl-coef", "0.001", "--optim.lr", "0.01", "--optim.warmup-steps", "2"),
+    *("--optim.weight-decay", "0.01"),  # moves the weights: random ones earn nothing to learn from
 ]
 
 

@@ -6,10 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
+from recollect.delta import Mode
 from recollect.errors import UserError
+from recollect.memory.retrieval import Retrieval
+from recollect.tasks.base import RememberedFamily
 from recollect.tasks.ledger import Ledger
+from recollect.tasks.locomo_folder import Locomo
 from recollect.tasks.recall import Recall
+from recollect.tasks.world import World
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 
 
@@ -43,14 +49,58 @@ class ValidationConfig:
     length_tasks: int = 128
 
 
+Metric = Literal["boxed_exact_match", "exact_match", "sub_exact_match", "token_f1"]
+
+
+@dataclass(frozen=True)
+class AnswerConfig:
+    """Reward an episode for its answers."""
+
+    metric: Metric = "boxed_exact_match"
+
+
+@dataclass(frozen=True)
+class DeltaConfig:
+    """Reward an episode for how much better its memories answer the question than those before."""
+
+    reader: Literal["evidence", "policy"] = "evidence"
+    """evidence asks no model: does retrieval bring the answer and the turns it rests on?"""
+    metric: Metric = "token_f1"
+    """For answers that a model gives."""
+    max_answer_tokens: int = 64
+    retrieval: Retrieval = Retrieval()
+    """What the reader sees of a store."""
+    mode: Mode = "delta"
+    """new_only is how well the reader does with what was written alone; new+format is that with
+    0.1 for writing anything and -1 for nothing, the published reward."""
+    growth_budget: int = 128
+    """Words by which a store may grow for free."""
+    growth_penalty: float = 1.0
+
+
+@dataclass(frozen=True)
+class EmbedConfig:
+    """Where the vectors of memories are, and what embeds new ones."""
+
+    cache: Path | None = None
+    """The folder that `recollect data embed` filled; without it only words can be searched."""
+    model: str = "minilm"
+    """As given to `recollect data embed`, like the rest."""
+    url: str = ""
+    dtype: Literal["float32", "float16"] = "float32"
+    device: str = "cpu"
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides a training run."""
 
     name: str
     model: ModelConfig
-    tasks: Recall | Ledger
-    agent: FoldAgent = FoldAgent()
+    tasks: Recall | Ledger | World | Locomo
+    agent: FoldAgent | CuratorAgent = FoldAgent()
+    reward: AnswerConfig | DeltaConfig = AnswerConfig()
+    embed: EmbedConfig = EmbedConfig()
     rollout: RolloutConfig = RolloutConfig()
     advantage: Literal["grpo", "grpo_std", "rloo"] = "grpo"
     loss: LossConfig = LossConfig()
@@ -101,3 +151,36 @@ class TrainConfig:
                 f"rollout.temperature is {self.rollout.temperature}: all episodes would be equal",
                 "set --rollout.temperature above 0",
             )
+        if isinstance(self.agent, CuratorAgent):
+            self._check_curator(self.agent)
+        elif isinstance(self.reward, DeltaConfig):
+            raise UserError(
+                "the reward compares stores of memories, but the agent edits none",
+                "start from the preset curator or locomo",
+            )
+
+    def _check_curator(self, agent: CuratorAgent) -> None:
+        if self.remembered is None:
+            raise UserError(
+                f"the curator finds no memories in tasks of {self.tasks.name}",
+                "start from the preset curator or locomo",
+            )
+        modes = {"agent.tools": agent.tools.mode}
+        if agent.answer:
+            modes["agent.retrieval"] = agent.retrieval.mode
+        elif isinstance(self.reward, AnswerConfig):
+            raise UserError("the curator gives no answers to reward", "set --agent.answer")
+        if isinstance(self.reward, DeltaConfig):
+            modes["reward.retrieval"] = self.reward.retrieval.mode
+        for name, mode in modes.items():
+            if mode != "bm25" and self.embed.cache is None:
+                raise UserError(
+                    f"{name}.mode is {mode}, but there are no vectors",
+                    f"compute them with `recollect data embed` and name them with --embed.cache,"
+                    f" or set --{name}.mode bm25",
+                )
+
+    @property
+    def remembered(self) -> RememberedFamily | None:
+        """The tasks, if they come with memories."""
+        return self.tasks if isinstance(self.tasks, World | Locomo) else None

@@ -48,7 +48,7 @@ class StatusLine:
     def step(self, step: int, metrics: dict[str, float], groups: list[Group]) -> None:
         """There are no steps to show."""
 
-    def validation(self, step: int, result: Accuracy) -> None:
+    def validation(self, step: int, results: dict[str, Accuracy]) -> None:
         """The table at the end shows it."""
 
     def note(self, text: str) -> None:

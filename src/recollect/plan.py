@@ -12,9 +12,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from recollect.agents.curator import CuratorAgent
+from recollect.agents.fold import FoldAgent
 from recollect.config import TrainConfig
 from recollect.display.figures import count
 from recollect.train.model import HFTokenizer, check_folder, load_tokenizer
+from recollect.types import Task
 
 LOOKED_AT = 16
 """Tasks that are made to estimate a step's work."""
@@ -23,7 +26,7 @@ LOOKED_AT = 16
 def show_plan(config: TrainConfig) -> RenderableType:
     """Lay out what `config` would do."""
     folder = check_folder(config.model.path)
-    work = estimate(config, load_tokenizer(folder))
+    work = estimate(config, folder)
     parameters = count_parameters(folder)
     facts = {
         "run folder": str(config.folder / config.name),
@@ -61,21 +64,49 @@ class Work:
     sampled: float
 
 
-def estimate(config: TrainConfig, tokenizer: HFTokenizer) -> Work:
+def estimate(config: TrainConfig, folder: Path) -> Work:
     """Look at the first tasks and count what their episodes would read and may write."""
-    agent, n = config.agent, config.rollout.n
     tasks = [config.tasks.task(i, config.seed) for i in range(min(LOOKED_AT, config.rollout.tasks))]
-    contexts = prompt = shared = sampled = 0.0
-    for task in tasks:
-        sizes = [len(ids) for ids, _read in agent.windows(task, tokenizer)]
-        questions = len(task.questions)
-        contexts += len(sizes) + questions
-        memories = len(sizes) * agent.max_memory_tokens
-        prompt += n * (sum(sizes) + memories + questions * agent.max_memory_tokens)
-        shared += sum(sizes) + n * (memories + questions * agent.max_memory_tokens)
-        sampled += n * (memories + questions * agent.max_answer_tokens)
-    scale = config.rollout.tasks / len(tasks)
-    return Work(contexts / len(tasks), prompt * scale, shared * scale, sampled * scale)
+    agent, n = config.agent, config.rollout.n
+    if isinstance(agent, CuratorAgent):
+        works = [_curated(agent, task, n, window(folder)) for task in tasks]
+    else:
+        tokenizer = load_tokenizer(folder)
+        works = [_folded(agent, task, n, tokenizer) for task in tasks]
+    scale = config.rollout.tasks / len(works)
+    return Work(
+        sum(work.contexts for work in works) / len(works),
+        sum(work.prompt for work in works) * scale,
+        sum(work.shared for work in works) * scale,
+        sum(work.sampled for work in works) * scale,
+    )
+
+
+def _folded(agent: FoldAgent, task: Task, n: int, tokenizer: HFTokenizer) -> Work:
+    sizes = [len(ids) for ids, _read in agent.windows(task, tokenizer)]
+    questions = len(task.questions)
+    memories = len(sizes) * agent.max_memory_tokens
+    return Work(
+        len(sizes) + questions,
+        n * (sum(sizes) + memories + questions * agent.max_memory_tokens),
+        sum(sizes) + n * (memories + questions * agent.max_memory_tokens),
+        n * (memories + questions * agent.max_answer_tokens),
+    )
+
+
+def _curated(agent: CuratorAgent, task: Task, n: int, room: int) -> Work:
+    """What a chat reads depends on what is found: no more than it may hold."""
+    limits, questions = agent.limits, len(task.questions) * agent.answer
+    most = min(room, limits.max_context_tokens or room)
+    read = n * (most + questions * agent.retrieval.max_tokens)
+    said = min(most, limits.max_assistant_turns * limits.max_turn_tokens)
+    return Work(1 + questions, read, read, n * (said + questions * agent.max_answer_tokens))
+
+
+def window(folder: Path) -> int:
+    """Read how many tokens a model's context holds."""
+    config = json.loads((folder / "config.json").read_text())
+    return int((config.get("text_config") or config).get("max_position_embeddings", 1 << 30))
 
 
 def count_parameters(folder: Path) -> int:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from recollect.agents.curator import CuratorAgent, CuratorPrompts
 from recollect.agents.fold import FoldAgent, FoldPrompts
-from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import DeltaConfig, RolloutConfig, TrainConfig, ValidationConfig
 from recollect.errors import UserError
+from recollect.memory.retrieval import Retrieval
+from recollect.memory.tools import MemoryTools
 from recollect.tasks.ledger import Ledger
+from recollect.tasks.locomo_folder import Locomo
 from recollect.tasks.recall import Recall
+from recollect.tasks.world import World
+from recollect.tools import Limits
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "base"
+CURATOR_MODEL = DEMO_MODEL.with_name("curator")
 
 PRESETS: dict[str, TrainConfig] = {
     "demo": TrainConfig(
         name="demo",
         model=ModelConfig(path=str(DEMO_MODEL), device="cpu", threads=1, cache_gib=1.0),
-        tasks=Recall(
-            chunks=3, keep="first", updates=0.9, distractors=2, filler=0, wording="plain"
-        ),
+        tasks=Recall(chunks=3, keep="first", updates=0.9, distractors=2, filler=0, wording="plain"),
         agent=FoldAgent(
             chunk_size=None,
             max_memory_tokens=3,
@@ -49,6 +54,37 @@ PRESETS: dict[str, TrainConfig] = {
         model=ModelConfig(),
         tasks=Ledger(),
         agent=FoldAgent(query_aware=False),
+    ),
+    "curator": TrainConfig(
+        name="curator",
+        model=ModelConfig(path=str(CURATOR_MODEL), device="cpu", threads=1, cache_gib=1.0),
+        tasks=World(),
+        agent=CuratorAgent(
+            tools=MemoryTools(operations=("create",), top_k=4),
+            limits=Limits(max_assistant_turns=3, max_turn_tokens=48, min_reply_tokens=48),
+            prompts=CuratorPrompts(system="", user="{question}"),
+        ),
+        reward=DeltaConfig(retrieval=Retrieval(top_k=3)),
+        rollout=RolloutConfig(tasks=32, n=8),
+        loss=LossConfig(kl_coef=0.0),
+        optim=OptimConfig(lr=8e-4, warmup_steps=5, weight_decay=0.0),
+        val=ValidationConfig(tasks=256),
+        steps=60,
+        test_freq=10,
+        save_freq=20,
+    ),
+    "locomo": TrainConfig(
+        name="locomo",
+        model=ModelConfig(gradient_checkpointing=True),
+        tasks=Locomo(),
+        agent=CuratorAgent(
+            limits=Limits(max_assistant_turns=8, max_turn_tokens=512, max_context_tokens=8192)
+        ),
+        reward=DeltaConfig(),
+        rollout=RolloutConfig(tasks=16, n=8, timeout=1800),
+        val=ValidationConfig(tasks=128),
+        steps=100,
+        test_freq=10,
     ),
 }
 

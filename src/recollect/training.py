@@ -17,6 +17,7 @@ from recollect.display import (
     report_markdown,
     rollout_table,
 )
+from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.runs import Run
 from recollect.trackers import Tracker, open_trackers
@@ -44,7 +45,8 @@ def run_training(config: TrainConfig) -> int:
         if outcome.groups:
             console.print(rollout_table(outcome.groups))
         if not outcome.finished:
-            console.print(f"stopped after step {outcome.step}; the same command goes on from there")
+            again = "the same command" + " with --resume auto" * (config.resume != "auto")
+            console.print(f"stopped after step {outcome.step}; {again} goes on from there")
             return 0
         report = make_report(config, run, outcome)
         run.write_text("report.md", report_markdown(report))
@@ -65,13 +67,14 @@ class Screen:
 
     def step(self, step: int, metrics: dict[str, float], groups: list[Group]) -> None:
         """Show a finished step."""
-        self.display.step(step, metrics)
+        if step:  # the validation before training has been shown
+            self.display.step(step, metrics)
         for tracker in self.trackers:
             tracker.log(step, metrics)
 
-    def validation(self, step: int, result: Accuracy) -> None:
+    def validation(self, step: int, results: dict[str, Accuracy]) -> None:
         """Show held-out accuracy."""
-        self.display.validation(step, [("held-out", result)])
+        self.display.validation(step, list(results.items()))
 
     def phase(self, name: str, done: int, total: int) -> None:
         """Show what is being done."""
@@ -92,6 +95,11 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
     """Gather the facts of a finished run from its own metrics."""
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     measured = [row for row in rows if "val/accuracy" in row]
+    if not measured:  # it began with another run's checkpoint that had all its steps
+        raise UserError(
+            f"{run.folder} starts at step {outcome.step}, and --steps asks for no more",
+            f"set --steps above {outcome.step} and --resume to auto",
+        )
     total = lambda name: sum(row.get(name) or 0 for row in rows)  # noqa: E731
     phases = ("rollout", "update", "validation")
     return Report(

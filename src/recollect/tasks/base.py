@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal, Protocol, Self
 
+import numpy as np
+
+from recollect.memory.corpus import Corpus
 from recollect.types import Task
 
 Split = Literal["train", "test"]
+Vectors = Callable[[Sequence[str]], np.ndarray]
+"""Look up the vectors of texts, as an embedding cache does."""
 
 
 class TaskFamily(Protocol):
@@ -20,3 +26,10 @@ class TaskFamily(Protocol):
 
     def longer(self, times: int) -> Self:
         """Return the same family with so many times as much text."""
+
+
+class RememberedFamily(TaskFamily, Protocol):
+    """Tasks that come with memories: a task's meta names its base as `namespace`."""
+
+    def corpora(self, vectors: Vectors | None = None) -> Mapping[str, Corpus]:
+        """Return the memories of every conversation, by name; without vectors only words count."""

@@ -101,7 +101,7 @@ def read_locomo(path: Path) -> list[Conversation]:
     conversations = []
     for i, item in enumerate(data):
         try:
-            conversations.append(_conversation(_map(item, f"{path} item {i}")))
+            conversations.append(parse_conversation(_map(item, f"{path} item {i}")))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             what = f"{path} item {i} does not have the shape of a LoCoMo conversation: {error!r}"
             raise UserError(what, _PUBLISHED) from error
@@ -142,7 +142,8 @@ def abstains(answer: str) -> bool:
     return "not mentioned" in said or "no information available" in said
 
 
-def _conversation(item: Mapping[str, Any]) -> Conversation:
+def parse_conversation(item: Mapping[str, Any]) -> Conversation:
+    """Read one item of a LoCoMo file."""
     id = _text(item, "sample_id", "a conversation")
     talk = _map(item.get("conversation"), f"conversation of {id}")
     problems: list[str] = []

@@ -18,11 +18,12 @@ from typing import Protocol
 import torch
 
 from recollect import advantages
+from recollect.agents.base import Agent
 from recollect.chat import Model
 from recollect.config import TrainConfig
+from recollect.errors import UserError
 from recollect.policies.local import LocalPolicy
 from recollect.rendering import Renderer
-from recollect.rewards import AnswerReward
 from recollect.rollout import Group, Rollout
 from recollect.runs import Run
 from recollect.samples import make_samples
@@ -30,8 +31,9 @@ from recollect.seeds import derive
 from recollect.train import checkpoint, report
 from recollect.train.model import LoadedModel, load_model
 from recollect.train.trainer import Trainer
+from recollect.train.wiring import make_agent, make_reward
 from recollect.types import Episode, Sampling
-from recollect.validation import Accuracy, accuracy
+from recollect.validation import Accuracy, accuracy, by_category
 
 ESTIMATORS: dict[str, advantages.Estimator] = {
     "grpo": advantages.grpo,
@@ -44,10 +46,10 @@ class Watcher(Protocol):
     """Whoever watches a run."""
 
     def step(self, step: int, metrics: dict[str, float], groups: list[Group]) -> None:
-        """A step has ended."""
+        """A step has ended; step 0 is the validation before training."""
 
-    def validation(self, step: int, result: Accuracy) -> None:
-        """Held-out accuracy was measured after `step`."""
+    def validation(self, step: int, results: dict[str, Accuracy]) -> None:
+        """Held-out accuracy was measured after `step`, of all tasks and by category."""
 
     def phase(self, name: str, done: int, total: int) -> None:
         """What is being done right now, and how far it is."""
@@ -74,11 +76,16 @@ class Outcome:
 
 @dataclass
 class Learner:
-    """What a run works with: one model that samples and learns."""
+    """What a run works with: one model that samples and learns.
+
+    A batch of episodes leaves nothing cached: an update makes it stale and needs its memory, and a
+    resumed run, which has nothing of earlier batches, must compute what one never killed does.
+    """
 
     config: TrainConfig
     model: LoadedModel
     policy: LocalPolicy
+    agent: Agent
 
     @classmethod
     def open(cls, config: TrainConfig) -> Learner:
@@ -86,8 +93,11 @@ class Learner:
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
         model = load_model(config.model)
         config.agent.check_window(model.window)
+        config.tasks.task(0, config.seed, "train")  # data that is missing is missed at once
+        config.tasks.task(config.val.tasks - 1, config.seed, "test")
         cache_bytes = int(config.model.cache_gib * 2**30)
-        return cls(config, model, LocalPolicy(model, cache_bytes=cache_bytes))
+        policy = LocalPolicy(model, cache_bytes=cache_bytes)
+        return cls(config, model, policy, make_agent(config))
 
     def rollout(self, temperature: float, top_p: float) -> Rollout:
         """Put the model into both roles."""
@@ -96,9 +106,9 @@ class Learner:
         model = Model(self.policy, renderer, True, sampling, self.model.window)
         settings = self.config.rollout
         return Rollout(
-            self.config.agent,
+            self.agent,
             {"memory": model, "answer": model},
-            AnswerReward(),
+            make_reward(self.config, model),
             settings.concurrency,
             settings.timeout,
         )
@@ -113,7 +123,9 @@ class Learner:
         ]
         rollout = self.rollout(settings.temperature, settings.top_p)
         count = counter(watcher, "rollout", len(tasks) * settings.n)
-        return await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
+        groups = await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
+        self.policy.reset()
+        return groups
 
     async def validate(
         self, watcher: Watcher, times: int = 1, tasks: int | None = None
@@ -126,7 +138,10 @@ class Learner:
         ]
         rollout = self.rollout(settings.temperature, settings.top_p)
         count = counter(watcher, f"validation at {times}x", len(held_out) * settings.n)
-        return await rollout.groups(held_out, settings.n, (self.config.seed, "validation"), count)
+        key = (self.config.seed, "validation")
+        groups = await rollout.groups(held_out, settings.n, key, count)
+        self.policy.reset()
+        return groups
 
 
 async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
@@ -140,24 +155,27 @@ async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
         token_budget=config.token_budget,
         temperature=config.rollout.temperature,
     )
+    save = partial(checkpoint.save, model=learner.model, trainer=trainer)
     outcome = Outcome(0, sum(p.numel() for p in learner.model.trainable_parameters()))
     if run.checkpoint:
         checkpoint.load(run.checkpoint.path, learner.model, trainer)
         outcome.step = run.checkpoint.step
         watcher.note(f"resumed after step {outcome.step}")
     elif config.val.before_training:
-        run.log(0, await measure(learner, run, watcher, 0))
+        metrics = await measure(learner, run, watcher, 0)
+        run.log(0, metrics)
+        watcher.step(0, metrics, [])
 
     with stop_requested(watcher) as stopping:
         while outcome.step < config.steps and not stopping():
             step = outcome.step + 1
             clock = report.Clock()
             outcome.groups = await learner.generate(step, watcher)
+            refuse_dead(outcome.groups, step)
             clock.lap("rollout")
             watcher.phase("update", 0, 0)
             samples = make_samples(outcome.groups, ESTIMATORS[config.advantage])
             updated = trainer.update(samples)
-            learner.policy.reset()
             clock.lap("update")
             metrics = {
                 **report.episode_metrics(outcome.groups),
@@ -169,9 +187,11 @@ async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
                 clock.lap("validation")
             run.log(step, metrics | clock.times)
             outcome.step = step
-            if step % config.save_freq == 0 or step == config.steps or stopping():
-                run.save(step, partial(checkpoint.save, model=learner.model, trainer=trainer))
+            if step % config.save_freq == 0:
+                run.save(step, save)
             watcher.step(step, metrics | clock.times, outcome.groups)
+        if outcome.step:
+            run.save(outcome.step, save)
 
     outcome.finished = outcome.step >= config.steps
     if outcome.finished:
@@ -186,9 +206,20 @@ async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> di
     """Validate, store the episodes, and return the metrics."""
     groups = await learner.validate(watcher)
     run.write_episodes(step, "val", [e for group in groups for e in group])
-    result = accuracy(groups)
-    watcher.validation(step, result)
-    return report.validation_metrics(result)
+    watcher.validation(step, {"held-out": accuracy(groups), **by_category(groups)})
+    return report.validation_metrics(groups)
+
+
+def refuse_dead(groups: list[Group], step: int) -> None:
+    """End a run in whose step every episode failed: no later step would fare better."""
+    failures = [e.failure for group in groups for e in group if e.failure]
+    if len(failures) == sum(len(group) for group in groups):
+        first = failures[0]
+        raise UserError(
+            f"all {len(failures)} episodes of step {step} failed; the first one at"
+            f" {first.boundary}: {first.kind}: {first.message}",
+            "mend that, then type the same command: the run goes on from its last checkpoint",
+        )
 
 
 def counter(watcher: Watcher, phase: str, total: int) -> Callable[[Episode], None]:

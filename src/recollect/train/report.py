@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from recollect.metrics import bootstrap_interval
 from recollect.types import Episode, Sample
-from recollect.validation import Accuracy
+from recollect.validation import Accuracy, accuracy, by_category
 
 
 class Clock:
@@ -50,9 +51,7 @@ def episode_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
             "tokens/per_turn": float(np.mean([len(t.token_ids) for t in turns])),
             "turns/cut_by_limit": float(np.mean([t.stop_reason == "length" for t in turns])),
         }
-        for name in sorted({name for e in done for name in e.scores}):
-            values = [e.scores[name] for e in done if name in e.scores]
-            metrics[f"score/{name}"] = float(np.mean(values))
+        metrics |= score_means(groups)
     return metrics
 
 
@@ -65,12 +64,32 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     }
 
 
-def validation_metrics(result: Accuracy) -> dict[str, float]:
-    """Name a validation's numbers."""
+def validation_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """Name a validation's numbers: accuracy in all and by category, rewards and scores."""
+    found = _accuracy("val", accuracy(groups))
+    for category, result in by_category(groups).items():
+        found |= _accuracy(f"val/{category}", result)
+    done = [[e for e in group if e.ok] for group in groups]
+    if rewards := [[e.reward or 0.0 for e in group] for group in done if group]:
+        low, high = bootstrap_interval(rewards)
+        mean = float(np.mean([reward for own in rewards for reward in own]))
+        found |= {"val/reward/mean": mean, "val/reward/low": low, "val/reward/high": high}
+        found |= {f"val/{name}": value for name, value in score_means(done).items()}
+    return found
+
+
+def score_means(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """Average every named score over the episodes that have it."""
+    scores = [e.scores for group in groups for e in group if e.ok]
+    names = sorted({name for own in scores for name in own})
+    return {f"score/{n}": float(np.mean([own[n] for own in scores if n in own])) for n in names}
+
+
+def _accuracy(prefix: str, result: Accuracy) -> dict[str, float]:
     return {
-        "val/accuracy": result.mean,
-        "val/low": result.low,
-        "val/high": result.high,
-        "val/n": result.n,
-        "val/failed": result.failed,
+        f"{prefix}/accuracy": result.mean,
+        f"{prefix}/low": result.low,
+        f"{prefix}/high": result.high,
+        f"{prefix}/n": result.n,
+        f"{prefix}/failed": result.failed,
     }
