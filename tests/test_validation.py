@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recollect import metrics
-from recollect.types import Episode, Failure, Task
-from recollect.validation import accuracy
+from recollect.types import Context, Episode, Failure, Question, Task
+from recollect.validation import accuracy, by_category
 
 TASK = Task("t", (), ())
 
@@ -48,3 +48,21 @@ def test_repeats_of_one_task_are_not_independent():
 def test_another_score_can_be_asked_for():
     episodes = [Episode(TASK, 0, scores={"answer": 0.0, "f1": 0.5})]
     assert accuracy([episodes], "f1").mean == 0.5
+
+
+def test_categories_are_averaged_apart():
+    def asked(*categories: str) -> Task:
+        return Task("t", (), tuple(Question("?", ("!",), category) for category in categories))
+
+    hop = [Episode(asked("hop"), i, scores={"answer": float(i % 2)}) for i in range(4)]
+    lost = Episode(asked("hop"), 0, failure=Failure("policy", "ConnectionError", "gone"))
+    contexts = [
+        Context("answer", question=0, reward=1.0),
+        Context("answer", question=1, reward=0.0),
+    ]
+    both = Episode(asked("hop", "time"), 0, contexts, scores={"answer": 0.5})
+    found = by_category([hop, [lost], [both], group(1.0)])
+    assert list(found) == ["hop", "time"]
+    assert (found["hop"].n, found["hop"].failed, found["hop"].mean) == (6, 1, 3 / 6)
+    assert (found["time"].n, found["time"].mean) == (1, 0.0)
+    assert by_category([group(1.0)]) == {}
