@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -81,10 +82,10 @@ class Teacher:
     """By token id."""
     category: dict[str, str]
     """Of every value."""
-    slip: float = 0.3
+    slip: float = 0.2
     """How often it writes down any value of the chunk, of whatever kind."""
-    stay: float = 0.25
-    """How often it keeps a good memory when the chunk offers another mention."""
+    stay: float = 0.15
+    """How often it keeps what it remembers when the chunk has a mention."""
 
     def reply(self, prompt_ids: Sequence[int]) -> list[dict[str, float]]:
         """Return the words it may say, with their chances; only the first can be uncertain."""
@@ -93,12 +94,12 @@ class Teacher:
         if "Answer" in prompt:
             return [{word: 1.0} for word in ("\\boxed{", memory, "}", END)]
         asked = prompt[prompt.index("Which") + 1]
-        told = [value for verb, value in zip(prompt, prompt[1:], strict=False) if verb == "chose"]
+        told = [value for verb, value in pairwise(prompt) if verb == "chose"]
         fitting = [value for value in told if self.category[value] == asked]
         chances: Counter[str] = Counter()
         for value in told:
             chances[value] += self.slip / len(told)
-        kept = self.category.get(memory) == asked
+        kept = memory in self.category
         stay = kept * (self.stay if fitting else 1.0)
         chances[memory] += (1 - self.slip) * stay
         for value in fitting or [NOTHING]:
@@ -159,7 +160,7 @@ def divergence(network: LlamaForCausalLM, rows: Sequence[Row]) -> torch.Tensor:
 
 def warm_start(network: LlamaForCausalLM, rows: Sequence[Row], steps: int, lr: float) -> None:
     """Fit all that the teacher might have said, not only what it happened to say."""
-    size = 64
+    size = 32
     optimiser = torch.optim.AdamW(network.parameters(), lr, (0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda s: min(1, (s + 1) / 50) * (0.525 + 0.475 * math.cos(math.pi * s / steps))
@@ -168,16 +169,16 @@ def warm_start(network: LlamaForCausalLM, rows: Sequence[Row], steps: int, lr: f
         batch = [rows[(step * size + i) % len(rows)] for i in range(size)]
         kl = divergence(network, batch)
         choices = sum(len(chances) > 1 for row in batch for chances in row.chances)
-        # Most reply tokens leave no choice and are learned at once: the others count three times.
-        loss = (3 * kl[:choices].sum() + kl[choices:].sum()) / (len(kl) + 2 * choices)
+        # Most reply tokens leave no choice and are learned at once: the others count ten times.
+        loss = (10 * kl[:choices].sum() + kl[choices:].sum()) / (len(kl) + 9 * choices)
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimiser.step()
         schedule.step()
         if step % 100 == 0 or step == steps - 1:
-            means = kl[:choices].mean().item(), kl[choices:].mean().item()
-            print("step %4d   divergence: choices %.4f, the rest %.4f" % (step, *means), flush=True)
+            choice, rest = kl[:choices].mean(), kl[choices:].mean()
+            print(f"step {step}: divergence {choice:.3f} of choices, {rest:.4f} of the rest")
 
 
 def make_network(tokenizer: HFTokenizer) -> LlamaForCausalLM:
@@ -190,9 +191,9 @@ def make_network(tokenizer: HFTokenizer) -> LlamaForCausalLM:
         num_hidden_layers=2,
         num_attention_heads=4,
         max_position_embeddings=512,
-        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         tie_word_embeddings=True,
-        initializer_range=0.08,
+        initializer_range=0.04,
         bos_token_id=None,
         eos_token_id=tokenizer.end_ids[0],
         pad_token_id=tokenizer.hf.pad_token_id,
@@ -204,8 +205,8 @@ def main() -> None:
     """Make the tokenizer and the model, and write them to a folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=DEMO_MODEL)
-    parser.add_argument("--tasks", type=int, default=10_000)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--tasks", type=int, default=8000)
+    parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--lr", type=float, default=6e-3)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -57,7 +57,9 @@ _VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 PLAIN = Wording(
     people=("I",),
-    values=_VALUES,
+    values=MappingProxyType(
+        {kind: _VALUES[kind] for kind in ("fruit", "colour", "sport", "metal")}
+    ),
     facts=("I chose {value}.",),
     questions=MappingProxyType(
         {
