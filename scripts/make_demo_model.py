@@ -82,10 +82,10 @@ class Teacher:
     """By token id."""
     category: dict[str, str]
     """Of every value."""
-    slip: float = 0.2
+    slip: float = 0.3
     """How often it writes down any value of the chunk, of whatever kind."""
-    stay: float = 0.15
-    """How often it keeps what it remembers when the chunk has a mention."""
+    stay: float = 0.25
+    """How often it keeps a good memory when the chunk offers another mention."""
 
     def reply(self, prompt_ids: Sequence[int]) -> list[dict[str, float]]:
         """Return the words it may say, with their chances; only the first can be uncertain."""
@@ -99,7 +99,7 @@ class Teacher:
         chances: Counter[str] = Counter()
         for value in told:
             chances[value] += self.slip / len(told)
-        kept = memory in self.category
+        kept = self.category.get(memory) == asked
         stay = kept * (self.stay if fitting else 1.0)
         chances[memory] += (1 - self.slip) * stay
         for value in fitting or [NOTHING]:
@@ -160,7 +160,7 @@ def divergence(network: LlamaForCausalLM, rows: Sequence[Row]) -> torch.Tensor:
 
 def warm_start(network: LlamaForCausalLM, rows: Sequence[Row], steps: int, lr: float) -> None:
     """Fit all that the teacher might have said, not only what it happened to say."""
-    size = 32
+    size = 64
     optimiser = torch.optim.AdamW(network.parameters(), lr, (0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda s: min(1, (s + 1) / 50) * (0.525 + 0.475 * math.cos(math.pi * s / steps))
@@ -169,8 +169,8 @@ def warm_start(network: LlamaForCausalLM, rows: Sequence[Row], steps: int, lr: f
         batch = [rows[(step * size + i) % len(rows)] for i in range(size)]
         kl = divergence(network, batch)
         choices = sum(len(chances) > 1 for row in batch for chances in row.chances)
-        # Most reply tokens leave no choice and are learned at once: the others count ten times.
-        loss = (10 * kl[:choices].sum() + kl[choices:].sum()) / (len(kl) + 9 * choices)
+        # Most reply tokens leave no choice and are learned at once: the others count three times.
+        loss = (3 * kl[:choices].sum() + kl[choices:].sum()) / (len(kl) + 2 * choices)
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -191,9 +191,9 @@ def make_network(tokenizer: HFTokenizer) -> LlamaForCausalLM:
         num_hidden_layers=2,
         num_attention_heads=4,
         max_position_embeddings=512,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
         tie_word_embeddings=True,
-        initializer_range=0.04,
+        initializer_range=0.08,
         bos_token_id=None,
         eos_token_id=tokenizer.end_ids[0],
         pad_token_id=tokenizer.hf.pad_token_id,
@@ -205,8 +205,8 @@ def main() -> None:
     """Make the tokenizer and the model, and write them to a folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=DEMO_MODEL)
-    parser.add_argument("--tasks", type=int, default=8000)
-    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--lr", type=float, default=6e-3)
     options = parser.parse_args()
     torch.set_num_threads(1)

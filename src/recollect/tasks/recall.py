@@ -57,9 +57,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 PLAIN = Wording(
     people=("I",),
-    values=MappingProxyType(
-        {kind: _VALUES[kind] for kind in ("fruit", "colour", "sport", "metal")}
-    ),
+    values=_VALUES,
     facts=("I chose {value}.",),
     questions=MappingProxyType(
         {
