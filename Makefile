@@ -35,7 +35,8 @@ format: $(VENV)/test.stamp
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/bench.stamp
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script $(ARGS); done
+	@set -e; for name in shared_prefix grpo_step; do \
+		echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py $(ARGS); done
 
 lock:
 	$(PYTHON) requirements/lock.py
