@@ -206,7 +206,9 @@ async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> di
     """Validate, store the episodes, and return the metrics."""
     groups = await learner.validate(watcher)
     run.write_episodes(step, "val", [e for group in groups for e in group])
-    watcher.validation(step, {"held-out": accuracy(groups), **by_category(groups)})
+    categories = by_category(groups)
+    shown = categories if len(categories) > 1 else {}  # a lone category says nothing more
+    watcher.validation(step, {"held-out": accuracy(groups), **shown})
     return report.validation_metrics(groups)
 
 
