@@ -13,7 +13,6 @@ from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.seeds import derive
 from recollect.tasks.base import Split, Vectors
-from recollect.tasks.locomo_files import load_corpora, load_tasks
 from recollect.types import Task
 
 
@@ -48,9 +47,13 @@ class Locomo:
 
     def corpora(self, vectors: Vectors | None = None) -> Mapping[str, Corpus]:
         """Index the memories of every conversation."""
+        from recollect.tasks.locomo_files import load_corpora  # Parquet: not for --help
+
         return load_corpora(self.folder, vectors)
 
     @cached_property
     def _splits(self) -> dict[Split, list[Task]]:
+        from recollect.tasks.locomo_files import load_tasks
+
         parts: tuple[Split, ...] = ("train", "test")
         return {part: load_tasks(self.folder / f"{part}.parquet") for part in parts}

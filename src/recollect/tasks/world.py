@@ -34,7 +34,7 @@ VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 MOODS = ("happy", "tired", "busy", "calm")
-MONTHS = ("May", "June", "July", "August")
+MONTHS = ("May", "June", "July", "August", "September", "October")
 FACT = "I love {value}"
 QUESTION = "Which {kind} would {person} pick?"
 OBSERVATION = "{person} is {mood}"
@@ -103,7 +103,7 @@ class World:
             "qa": [],
         }
         for n, facts in enumerate(said, start=1):
-            date = f"{rng.randint(1, 28)} {MONTHS[(n - 1) % len(MONTHS)]} 2023"
+            date = date_of(n)
             who, friend = rng.sample(people, 2)
             greeting = GREETING.format(friend=friend)
             turns = [{"speaker": who, "dia_id": f"D{n}:1", "text": greeting}]
@@ -152,6 +152,12 @@ class Corpora(Mapping[str, Corpus]):
         drafts = [draft for level in LEVELS for draft in memories[level]]
         known = self._vectors([d.content for d in drafts]) if self._vectors else None
         return Corpus.build(name, drafts, known)
+
+
+def date_of(session: int) -> str:
+    """Return when the people talk: once a month, half a year long, then the next year."""
+    year, month = divmod(session - 1, len(MONTHS))
+    return f"8 {MONTHS[month]} {2023 + year}"
 
 
 def _draw(

@@ -10,8 +10,6 @@ from recollect.agents.curator import CuratorAgent
 from recollect.chat import Model
 from recollect.config import DeltaConfig, TrainConfig
 from recollect.delta import MemoryDelta
-from recollect.embed.live import LiveEmbedder
-from recollect.embed.memories import EmbedOptions
 from recollect.memory.trials import MemoryStoreManager
 from recollect.readers import ChatAnswerer, EvidenceReader, MetricScorer, Reader, TextReader
 from recollect.rewards import AnswerReward, Reward
@@ -37,6 +35,9 @@ def open_stores(config: TrainConfig, tasks: RememberedFamily) -> MemoryStoreMana
     embed = config.embed
     if embed.cache is None:
         return MemoryStoreManager(tasks.corpora())
+    from recollect.embed.live import LiveEmbedder
+    from recollect.embed.memories import EmbedOptions
+
     options = EmbedOptions(
         embed.cache, embed.cache, embed.model, embed.url, embed.dtype, device=embed.device
     )
