@@ -16,20 +16,20 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from recollect.presets import DEMO_MODEL
 from recollect.runs import read_metrics, without_times
-from tests.tiny import tiny_model
 
 SMALL = [
     *("--rollout.tasks", "3", "--rollout.n", "3", "--val.tasks", "4", "--val.length-tasks", "4"),
     *("--val.lengths", "1", "2", "--steps", "8", "--test-freq", "3", "--save-freq", "2"),
-    *("--loss.kl-coef", "0.001", "--optim.lr", "0.01", "--optim.warmup-steps", "2"),
-    *("--optim.weight-decay", "0.01"),  # moves the weights: random ones earn nothing to learn from
+    *("--loss.kl-coef", "0.001", "--optim.warmup-steps", "2", "--updates-per-step", "2"),
 ]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("model"))
+def model() -> Path:
+    """Return the demo's model: it earns rewards, so that every step has something to learn."""
+    return DEMO_MODEL
 
 
 def start(folder: Path, model: Path, *more: str) -> subprocess.Popen[str]:
@@ -76,6 +76,7 @@ def test_a_run_leaves_all_it_should(whole, model):
     rows = numbers(whole)
     assert [row["step"] for row in rows] == list(range(9))
     assert [row["step"] for row in rows if "val/accuracy" in row] == [0, 3, 6, 8]
+    assert sum(row["groups/mixed"] > 0 for row in rows[1:]) >= 4  # rewards moved the weights
     assert json.loads((whole / "config.json").read_text())["seed"] == 0
     assert (whole / "report.md").read_text().startswith("# Report card")
     assert sorted(p.name for p in (whole / "checkpoints").iterdir()) == [
@@ -153,3 +154,28 @@ def test_a_damaged_checkpoint_is_passed_over(whole, model, tmp_path):
     out = finish(start(tmp_path, model))
     assert "step-000008" in out and "resumed after step 6" in out
     assert_same(tmp_path / "demo", whole)
+
+
+def test_more_steps_go_on_from_where_the_run_ended(whole, model, tmp_path):
+    """Also when they start from a checkpoint of another run."""
+    shutil.copytree(whole, tmp_path / "longer/demo")
+    more = ("--steps", "10")
+    out = finish(start(tmp_path / "longer", model, *more))
+    assert "resumed after step 8" in out and "10 steps" in out
+    rows = numbers(tmp_path / "longer/demo")
+    assert [row["step"] for row in rows] == list(range(11))
+    assert rows[:9] == numbers(whole)
+
+    origin = ("--resume", str(whole / "checkpoints/step-000006"))
+    finish(start(tmp_path / "branch", model, *more, *origin))
+    branch = numbers(tmp_path / "branch/demo")
+    assert [row["step"] for row in branch] == [7, 8, 9, 10]
+    assert branch[0] == rows[7] and branch[2:] == rows[9:]  # the whole run validated at its step 8
+    assert weights(tmp_path / "branch/demo") == weights(tmp_path / "longer/demo")
+
+
+def test_a_checkpoint_with_nothing_left_to_do_is_refused(whole, model, tmp_path):
+    process = start(tmp_path, model, "--resume", str(whole))
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 2 and "--steps above 8" in err
+    assert "Traceback" not in out + err

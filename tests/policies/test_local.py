@@ -159,10 +159,33 @@ def test_stops_at_end_tokens_texts_and_limits(pair):
     ends = model.tokenizer.end_ids
     assert all(t not in ends for t in free.token_ids[:-1])
     assert (free.token_ids[-1] in ends) == (free.stop_reason == "stop")
-    text = model.tokenizer.decode(free.token_ids[:6])[-1:]
-    if text.isascii() and text:
-        (cut,) = run(LocalPolicy(model), [prompt], max_tokens=400, stop=(text,))
-        assert cut.stop_reason == "stop" and len(cut.token_ids) <= 6
+
+
+def test_a_stop_text_ends_a_reply_where_it_ends(pair):
+    model, _ = pair
+    tokenizer = model.tokenizer
+    letters = [tokenizer.encode(letter)[0] for letter in "abcdef"]
+    policy = LocalPolicy(model)
+    logits = model.logits
+
+    def only_letters(hidden: torch.Tensor) -> torch.Tensor:
+        allowed = torch.full((len(hidden), tokenizer.vocab_size), float("-inf"))
+        allowed[:, letters] = logits(hidden)[:, letters]
+        return allowed
+
+    model.logits = only_letters  # type: ignore[method-assign]
+    try:
+        prompt = random_ids(np.random.default_rng(5), 10)
+        (free,) = run(policy, [prompt], max_tokens=60)
+        text = tokenizer.decode(free.token_ids)
+        stop = text[20:23]  # made of three tokens
+        (cut,) = run(policy, [prompt], max_tokens=60, stop=("zzz", stop))
+    finally:
+        del model.logits
+    assert free.stop_reason == "length" and len(text) == 60
+    assert cut.stop_reason == "stop"
+    assert tokenizer.decode(cut.token_ids) == text[: text.index(stop) + 3]
+    assert cut.logprobs == free.logprobs[: len(cut.logprobs)]
 
 
 def test_a_cancelled_request_frees_its_slot(pair):
@@ -179,6 +202,75 @@ def test_a_cancelled_request_frees_its_slot(pair):
 
     assert asyncio.run(main()).token_ids
     assert not policy._running
+
+
+def test_the_cache_keeps_to_its_memory(pair, monkeypatch):
+    """Many short sequences, then long ones: the table must not become many times long."""
+    model, plain = pair
+    monkeypatch.setattr(local, "BLOCK_MIN", 64)
+    rng = np.random.default_rng(6)
+    policy = LocalPolicy(model)
+    tokens = 1200
+    policy.cache_bytes = tokens * policy._cache.bytes_per_token
+    held: list[int] = []
+    step = policy.step
+
+    def watch() -> None:
+        step()
+        table = policy._cache.slots * policy._cache.length
+        held.append(table + sum(len(b.ids) for b in policy._blocks))
+
+    monkeypatch.setattr(policy, "step", watch)
+    for size, max_tokens in ((10, 2), (100, 3), (30, 80), (200, 80), (5, 2)):
+        prompts = [random_ids(rng, size + i % 3) for i in range(40 if size < 50 else 6)]
+        prompts += [prompts[0] + [7]] * 3
+        check(plain, prompts, run(policy, prompts, max_tokens=max_tokens))
+    assert max(held) <= tokens
+    large = random_ids(rng, 1500)  # alone it is run whatever it takes
+    check(plain, [large, large[:9]], run(policy, [large, large[:9]], max_tokens=3))
+
+
+def test_after_a_reset_the_sampler_is_as_new(pair):
+    """Bit for bit: a resumed run starts with a new sampler."""
+    model, _ = pair
+    rng = np.random.default_rng(7)
+    shared = random_ids(rng, 600)
+    prompts = [shared[:n] + random_ids(rng, 9) for n in (5, 5, 300, 560, 600)]
+    policy = LocalPolicy(model)
+    run(policy, [shared, random_ids(rng, 700), *[shared[:40]] * 40], max_tokens=30)
+    policy.reset()
+    assert run(policy, prompts, max_tokens=12) == run(LocalPolicy(model), prompts, max_tokens=12)
+
+
+def test_a_reset_cannot_strand_a_request(pair):
+    model, _ = pair
+    policy = LocalPolicy(model)
+
+    async def main() -> Completion:
+        reply = asyncio.create_task(policy.sample([1, 2, 3], Sampling(max_tokens=5)))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="requests wait"):
+            policy.reset()
+        return await reply
+
+    assert asyncio.run(main()).token_ids
+
+
+def test_an_error_reaches_every_asker_and_the_next_request_runs(pair, monkeypatch):
+    model, _ = pair
+    policy = LocalPolicy(model)
+
+    def fail(*_args: object) -> None:
+        raise MemoryError("no room")
+
+    async def main() -> list[object]:
+        jobs = [policy.sample([1, 2, i], Sampling(max_tokens=5)) for i in range(3)]
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(model, "logits", fail)
+        assert all(isinstance(found, MemoryError) for found in asyncio.run(main()))
+    assert all(isinstance(found, Completion) for found in asyncio.run(main()))
 
 
 def test_bad_prompts_are_refused(pair):

@@ -45,28 +45,39 @@ class Cache:
     def bytes_per_token(self) -> int:
         return sum(h * (dk + dv) for h, dk, dv in self.shapes) * self.dtype.itemsize
 
-    def reserve(self, slots: int, length: int, used: int) -> None:
-        """Make room for `slots` sequences of `length` tokens, keeping the first `used` slots."""
-        if slots <= self.slots and length <= self.length:
+    def reserve(self, slots: int, length: int, used: int, limit: int) -> None:
+        """Make room for `slots` sequences of `length` tokens, keeping the first `used` slots.
+
+        More than `limit` tokens in all are held only if what is asked for is more.
+        """
+        fits = slots <= self.slots and length <= self.length
+        if fits and self.slots * self.length <= limit:
             return
-        # Doubling keeps copying rare; only what outgrew its size is doubled.
-        slots = max(self.slots, slots if slots <= self.slots else max(slots, 2 * self.slots))
-        length = max(self.length, length if length <= self.length else length + length // 4)
-        old_keys, old_values, kept = self.keys, self.values, self.length
+        # Room to spare keeps copying rare; only what outgrew its size gets some.
+        spare_slots = self.slots if slots <= self.slots else max(slots, 2 * self.slots)
+        spare_length = self.length if length <= self.length else length + length // 4
+        if spare_slots * spare_length > limit:
+            spare_slots, spare_length = min(spare_slots, limit // length), length
+        slots, length = max(slots, spare_slots), spare_length
+        kept = min(length, self.length)
         self.slots, self.length = slots, length
-        self.keys, self.values = [], []
+        if not self.keys:
+            self.keys = [torch.empty(0)] * len(self.shapes)
+            self.values = [torch.empty(0)] * len(self.shapes)
         for layer, (heads, width, value_width) in enumerate(self.shapes):
-            for new, old, size in (
-                (self.keys, old_keys, width),
-                (self.values, old_values, value_width),
-            ):
+            for tables, size in ((self.keys, width), (self.values, value_width)):
                 # Zeros, not garbage: masked positions are still multiplied by probability zero.
                 table = torch.zeros(
                     slots, heads, length, size, dtype=self.dtype, device=self.device
                 )
                 if used:
-                    table[:used, :, :kept] = old[layer][:used]
-                new.append(table)
+                    table[:used, :, :kept] = tables[layer][:used, :, :kept]
+                tables[layer] = table  # the old one goes now, so that only one is held twice
+
+    def clear(self) -> None:
+        """Give all memory back."""
+        self.slots = self.length = 0
+        self.keys, self.values = [], []
 
     def move(self, sources: list[int], targets: list[int], length: int) -> None:
         """Copy slots onto others, so that the running ones stay dense."""

@@ -51,16 +51,25 @@ class LocalPolicy:
         self.cache_bytes = cache_bytes
         self._driver: asyncio.Task[None] | None = None
         self._cache = self._make_cache()
+        self._waiting: list[Request] = []
+        self._running: list[Request] = []
         self.reset()
 
     def reset(self) -> None:
-        """Forget all keys and values: the weights have changed."""
-        self._waiting: list[Request] = []
-        self._running: list[Request] = []
+        """Forget all keys and values, and be as new: the weights change, or a batch has ended."""
+        if not all(r.done.done() for r in (*self._waiting, *self._running)):
+            raise RuntimeError("the sampler cannot be reset while requests wait for it")
+        self._waiting, self._running = [], []
         self._blocks: list[Block] = []
         self._block_index: dict[bytes, Block] = {}
         self._slot_index: dict[bytes, Request] = {}
         self._clock = 0
+        self._cache.clear()
+
+    @property
+    def _budget(self) -> int:
+        """Tokens whose keys and values fit the memory."""
+        return self.cache_bytes // self._cache.bytes_per_token
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Continue a prompt; returns when the sequence stops or meets its limit."""
@@ -113,11 +122,10 @@ class LocalPolicy:
         admitted: list[Request] = []
         longest = max((self._length(r) for r in self._running), default=0)
         blocks = sum(len(b.ids) for b in self._blocks if b.users)
-        budget = self.cache_bytes // self._cache.bytes_per_token
         for request in self._waiting:
             longest = max(longest, len(request.prompt) + request.sampling.max_tokens)
             count = len(self._running) + len(admitted) + 1
-            full = count > self.max_running or count * longest + blocks > budget
+            full = count > self.max_running or count * longest + blocks > self._budget
             if full and count > 1:
                 break
             admitted.append(request)
@@ -171,7 +179,9 @@ class LocalPolicy:
             tokens = request.prompt[len(request.prompt) - request.fresh :]
             jobs.append(Job(run, tokens, copies_of(request), request))
         length = max(self._length(r) for r in self._running)
-        self._cache.reserve(len(self._running), length, len(self._running) - len(admitted))
+        count = len(self._running)
+        held = self._evict(self._budget - count * length)
+        self._cache.reserve(count, length, count - len(admitted), self._budget - held)
         hidden: dict[Request, torch.Tensor] = {}
         for some in passes(jobs, self.prefill_tokens):
             hidden |= self._compute(some)
@@ -199,7 +209,7 @@ class LocalPolicy:
         for n in LEVELS:
             if BLOCK_MIN <= n <= size:
                 self._block_index[prompt[:n].tobytes()] = block
-        self._evict()
+        self._evict(self._budget // 2)
         run = Run(-1, covered, size - covered, block, copied=known if covered else None)
         return [Job(run, prompt[covered:size], NO_COPIES, None)]
 
@@ -210,13 +220,15 @@ class LocalPolicy:
         block.users += 1
         block.used_at = self._clock
 
-    def _evict(self) -> None:
-        """Drop the longest unused idle blocks while blocks fill more than half the memory."""
-        room = self.cache_bytes // self._cache.bytes_per_token // 2
-        idle = sorted((b for b in self._blocks if not b.users), key=lambda b: b.used_at)
+    def _evict(self, room: int) -> int:
+        """Drop the longest unused idle blocks while blocks hold more tokens than `room`.
+
+        Return how many they hold then.
+        """
         held = sum(len(b.ids) for b in self._blocks)
         gone = set()
-        for block in idle:
+        idle = (b for b in self._blocks if not b.users)
+        for block in sorted(idle, key=lambda b: b.used_at):
             if held <= room:
                 break
             held -= len(block.ids)
@@ -224,6 +236,7 @@ class LocalPolicy:
         if gone:
             self._blocks = [b for b in self._blocks if b not in gone]
             self._block_index = {k: b for k, b in self._block_index.items() if b not in gone}
+        return held
 
     def _find_neighbour(self, request: Request) -> None:
         """Let a short prompt copy its beginning from another one that begins alike."""

@@ -6,12 +6,14 @@ Knows nothing of run folders: it writes into and reads from the folder it is giv
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from recollect.errors import UserError
 from recollect.train.model import LoadedModel
 from recollect.train.trainer import Trainer
 
@@ -30,8 +32,11 @@ def load(folder: Path, model: LoadedModel, trainer: Trainer) -> None:
     """Read a checkpoint back into a freshly loaded model and its trainer."""
     weights = load_file(folder / WEIGHTS, device=str(model.device))
     own = _trained_weights(model)
-    if weights.keys() != own.keys():
-        raise ValueError(f"{folder / WEIGHTS} belongs to another model")
+    if _shapes(weights) != _shapes(own):
+        raise UserError(
+            f"the checkpoint {folder} belongs to another model, or to other LoRA settings",
+            "give the --model settings it was made with, or name another checkpoint",
+        )
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(weights[name])
@@ -44,6 +49,10 @@ def export(folder: Path, model: LoadedModel) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     model.network.save_pretrained(folder, state_dict=_merged_weights(model))
     model.tokenizer.hf.save_pretrained(folder)
+
+
+def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def _trained_weights(model: LoadedModel) -> dict[str, torch.Tensor]:

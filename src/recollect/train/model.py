@@ -231,3 +231,19 @@ def _check_head(model: LoadedModel) -> None:
             f"{type(model.network).__name__} makes its logits in a way the engine does not know",
             "use another model, or the verl engine",
         )
+    _check_rows(model, ids)
+
+
+def _check_rows(model: LoadedModel, ids: torch.Tensor) -> None:
+    """Prove that only attention looks at other tokens: rows of one call must not see each other."""
+    from recollect.train.batch import pack
+
+    rows = [ids.tolist(), ids.flip(0).tolist()]
+    both, alone = pack(rows, device=model.device), pack(rows[1:], device=model.device)
+    together = model.hidden(both.ids, both.positions, both.plan)[torch.from_numpy(both.index[1])]
+    apart = model.hidden(alone.ids, alone.positions, alone.plan)
+    if not torch.allclose(together, apart, rtol=1e-3, atol=1e-3):
+        raise UserError(
+            f"{type(model.network).__name__} has layers that mix tokens outside attention",
+            "use a model whose layers all attend, or the verl engine",
+        )
