@@ -37,15 +37,16 @@ def show_plan(config: TrainConfig) -> RenderableType:
             f" {work.contexts:.1f} contexts each, {config.updates_per_step} optimiser steps"
         ),
         "tokens a step": (
-            f"{count(work.prompt)} prompt tokens at most ({count(work.shared)} where siblings share"
-            f" them), {count(work.sampled)} sampled at most"
+            f"{count(work.prompt)} tokens of text and memory read at most ({count(work.shared)}"
+            f" where siblings share them), {count(work.sampled)} sampled at most"
         ),
         "the run": (
             f"{config.steps} steps, {config.steps * config.rollout.tasks * config.rollout.n:,}"
             f" episodes, {count(config.steps * work.sampled)} tokens sampled at most"
         ),
         "validation": (
-            f"{1 + config.steps // config.test_freq} times {config.val.tasks} tasks"
+            f"{config.val.before_training + -(-config.steps // config.test_freq)} times"
+            f" {config.val.tasks} tasks"
             f" x {config.val.n}, at the end at {list(config.val.lengths) or 'no other'} lengths"
         ),
     }
