@@ -49,7 +49,9 @@ class ValidationConfig:
     length_tasks: int = 128
 
 
-Metric = Literal["boxed_exact_match", "exact_match", "sub_exact_match", "token_f1"]
+Metric = Literal[
+    "boxed_exact_match", "exact_match", "sub_exact_match", "token_f1", "value_match", "rouge_l"
+]
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,18 @@ class AnswerConfig:
 class DeltaConfig:
     """Reward an episode for how much better its memories answer the question than those before."""
 
-    reader: Literal["evidence", "policy"] = "evidence"
+    reader: Literal["evidence", "policy", "endpoint"] = "evidence"
     """evidence asks no model: does retrieval bring the answer and the turns it rests on?"""
+    reader_url: str = ""
+    """The server of the reader `endpoint`, such as http://localhost:8000/v1."""
     metric: Metric = "token_f1"
-    """For answers that a model gives."""
+    """For answers that a model gives, unless there is a judge."""
+    judge_url: str = ""
+    """The server of a judge; without one the metric decides."""
+    judge_model: str = ""
+    """Empty takes the first model that the judge's server lists."""
+    answers: Path | None = None
+    """A folder that keeps what reader and judge answered; without it they are asked once a run."""
     max_answer_tokens: int = 64
     retrieval: Retrieval = Retrieval()
     """What the reader sees of a store."""
@@ -96,6 +106,7 @@ class TrainConfig:
     """Everything that decides a training run."""
 
     name: str
+    """Of the run and its folder."""
     model: ModelConfig
     tasks: Recall | Ledger | World | Locomo
     agent: FoldAgent | CuratorAgent = FoldAgent()
@@ -121,7 +132,10 @@ class TrainConfig:
     folder: Path = field(default_factory=lambda: Path("runs"))
     """Runs are written to a folder of their name in here."""
     resume: str = "auto"
-    """auto goes on with what the run folder holds, never starts anew, a path names a checkpoint."""
+    """auto goes on with what the run folder holds, never refuses a folder that holds a run, a path
+    names the checkpoint to start from."""
+    preset: str = ""
+    """What the settings started from."""
     trackers: tuple[str, ...] = ()
     """Where metrics go beside metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
 
@@ -171,6 +185,11 @@ class TrainConfig:
         elif isinstance(self.reward, AnswerConfig):
             raise UserError("the curator gives no answers to reward", "set --agent.answer")
         if isinstance(self.reward, DeltaConfig):
+            if (self.reward.reader == "endpoint") != bool(self.reward.reader_url):
+                raise UserError(
+                    "a reader behind an endpoint needs the endpoint's address, and only it does",
+                    "set --reward.reader endpoint with --reward.reader-url URL, or neither",
+                )
             modes["reward.retrieval"] = self.reward.retrieval.mode
         for name, mode in modes.items():
             if mode != "bm25" and self.embed.cache is None:

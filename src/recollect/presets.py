@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from recollect.agents.curator import CuratorAgent, CuratorPrompts
 from recollect.agents.fold import FoldAgent, FoldPrompts
-from recollect.config import DeltaConfig, RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import AnswerConfig, DeltaConfig, RolloutConfig, TrainConfig, ValidationConfig
 from recollect.errors import UserError
 from recollect.memory.retrieval import Retrieval
 from recollect.memory.tools import MemoryTools
@@ -55,6 +56,7 @@ PRESETS: dict[str, TrainConfig] = {
         model=ModelConfig(),
         tasks=Ledger(),
         agent=FoldAgent(query_aware=False),
+        reward=AnswerConfig("value_match"),
     ),
     "curator": TrainConfig(
         name="curator",
@@ -94,4 +96,4 @@ def preset(name: str) -> TrainConfig:
     """Return a preset by name."""
     if name not in PRESETS:
         raise UserError(f"there is no preset {name!r}", f"choose from {', '.join(PRESETS)}")
-    return PRESETS[name]
+    return replace(PRESETS[name], preset=name)

@@ -24,8 +24,11 @@ from recollect.trackers import Tracker, open_trackers
 from recollect.train.loop import Learner, Outcome, train
 from recollect.validation import Accuracy
 
-MAY_CHANGE = ("folder", "keep", "resume", "save_freq", "steps", "trackers")
-"""Settings that a resumed run may change: they decide no number of a step."""
+MAY_CHANGE = (
+    *("folder", "keep", "resume", "save_freq", "steps", "trackers"),
+    *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
+)
+"""Settings that a resumed run may change: where and how fast it runs, not what it learns."""
 
 
 def run_training(config: TrainConfig) -> int:
@@ -118,7 +121,7 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
             "model": f"{config.model.path} ({outcome.parameters:,} parameters)",
             "seed": str(config.seed),
         },
-        next_command=f"recollect eval {config.name} --model.path {run.folder / 'model'}",
+        next_command=f"recollect eval {config.preset} --model.path {run.folder / 'model'}",
     )
 
 

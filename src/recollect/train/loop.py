@@ -20,10 +20,11 @@ import torch
 from recollect import advantages
 from recollect.agents.base import Agent
 from recollect.chat import Model
-from recollect.config import TrainConfig
+from recollect.config import DeltaConfig, TrainConfig
 from recollect.errors import UserError
 from recollect.policies.local import LocalPolicy
 from recollect.rendering import Renderer
+from recollect.rewards import Reward
 from recollect.rollout import Group, Rollout
 from recollect.runs import Run
 from recollect.samples import make_samples
@@ -86,6 +87,7 @@ class Learner:
     model: LoadedModel
     policy: LocalPolicy
     agent: Agent
+    _reward: Reward | None = None
 
     @classmethod
     def open(cls, config: TrainConfig) -> Learner:
@@ -108,10 +110,18 @@ class Learner:
         return Rollout(
             self.agent,
             {"memory": model, "answer": model},
-            make_reward(self.config, model),
+            self.reward(model),
             settings.concurrency,
             settings.timeout,
         )
+
+    def reward(self, model: Model) -> Reward:
+        """Return the run's reward; one that the policy reads for is new for every batch."""
+        settings = self.config.reward
+        if isinstance(settings, DeltaConfig) and settings.reader == "policy":
+            return make_reward(self.config, model)
+        self._reward = self._reward or make_reward(self.config, model)
+        return self._reward
 
     async def generate(self, step: int, watcher: Watcher) -> list[Group]:
         """Run the step's training episodes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from recollect import metrics
 from recollect.agents.base import Agent
@@ -10,8 +11,17 @@ from recollect.agents.curator import CuratorAgent
 from recollect.chat import Model
 from recollect.config import DeltaConfig, TrainConfig
 from recollect.delta import MemoryDelta
+from recollect.judge import Judge
 from recollect.memory.trials import MemoryStoreManager
-from recollect.readers import ChatAnswerer, EvidenceReader, MetricScorer, Reader, TextReader
+from recollect.readers import (
+    ChatAnswerer,
+    EvidenceReader,
+    MetricScorer,
+    Reader,
+    Scorer,
+    TextReader,
+)
+from recollect.remote import RemoteModel
 from recollect.rewards import AnswerReward, Reward
 from recollect.tasks.base import RememberedFamily
 
@@ -20,6 +30,8 @@ METRICS: dict[str, metrics.Metric] = {
     "exact_match": metrics.exact_match,
     "sub_exact_match": metrics.sub_exact_match,
     "token_f1": metrics.token_f1,
+    "value_match": metrics.value_match,
+    "rouge_l": metrics.rouge_l,
 }
 
 
@@ -46,18 +58,27 @@ def open_stores(config: TrainConfig, tasks: RememberedFamily) -> MemoryStoreMana
 
 
 def make_reward(config: TrainConfig, model: Model) -> Reward:
-    """Make the reward for one batch of episodes.
+    """Make the reward, with whoever reads for it.
 
-    It is made anew for every batch: where the policy is the reader, an update changes what it made
-    of the memories at the start.
+    It keeps how well the memories did at the start, so it must be made anew when that changes:
+    after an update, where the policy is the reader.
     """
     reward = config.reward
     if not isinstance(reward, DeltaConfig):
         return AnswerReward(METRICS[reward.metric])
-    scorer = MetricScorer(METRICS[reward.metric])
+    scorer: Scorer = MetricScorer(METRICS[reward.metric])
+    if reward.judge_url:
+        scorer = Judge(RemoteModel(reward.judge_url, reward.judge_model, _kept(reward, "judge")))
     reader: Reader = EvidenceReader()
     if reward.reader == "policy":
         reader = TextReader(ChatAnswerer(model, reward.max_answer_tokens), scorer)
+    elif reward.reader == "endpoint":
+        answerer = RemoteModel(
+            reward.reader_url,
+            cache=_kept(reward, "reader"),
+            max_tokens=reward.max_answer_tokens,
+        )
+        reader = TextReader(answerer, scorer)
     return MemoryDelta(
         reader,
         reward.retrieval,
@@ -66,3 +87,7 @@ def make_reward(config: TrainConfig, model: Model) -> Reward:
         reward.growth_penalty,
         scorer=scorer,
     )
+
+
+def _kept(reward: DeltaConfig, who: str) -> Path | None:
+    return reward.answers / f"{who}.jsonl" if reward.answers else None
