@@ -49,9 +49,9 @@ def test_without_a_judge_the_metric_scores():
 
 
 def test_an_endpoint_without_an_address_is_refused():
-    with pytest.raises(UserError, match="--reward.reader-url"):
+    with pytest.raises(UserError, match="reader-url"):
         made(reader="endpoint")
-    with pytest.raises(UserError, match="--reward.reader-url"):
+    with pytest.raises(UserError, match="reader-url"):
         made(reader_url=URL)
 
 
