@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from recollect.policies.draw import draw, uniforms
-from recollect.policies.kv import Block, Cache, DecodePlan, PrefillPlan, Run
+from recollect.policies.kv import Block, Cache, Run
+from recollect.policies.plans import DecodePlan, PrefillPlan
 from recollect.policies.requests import (
     NO_COPIES,
     Job,
