@@ -1,8 +1,8 @@
 """World: small made-up conversations in LoCoMo's own schema, with memories to search and edit.
 
 Two people say what they love, among small talk, over a few sessions. A question names a person and
-a kind of thing; what was said names neither, so a search for the question finds only chatter. Made
-from a seed; nothing is downloaded. Knows nothing of agents or models.
+a kind of thing; what was said names neither, so a search for the question finds only chatter that
+sounds like an answer. Made from a seed; nothing is downloaded. Knows nothing of agents or models.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "tree": ("oak", "birch", "maple", "willow", "cedar", "elm"),
     }
 )
-MOODS = ("happy", "tired", "busy", "calm")
+PLANS = ("walk", "nap", "film", "chat")
 MONTHS = ("May", "June", "July", "August", "September", "October")
 FACT = "I love {value}"
 QUESTION = "Which {kind} would {person} pick?"
-OBSERVATION = "{person} is {mood}"
+OBSERVATION = "{person} would pick a {plan}"
 EVENT = "{person} visits {friend}"
 GREETING = "Hi {friend}"
 SINGLE_HOP = 4
@@ -113,7 +113,7 @@ class World:
                 item["qa"].append(_asked(person, kind, value, f"D{n}:{at}"))
             talk[f"session_{n}"], talk[f"session_{n}_date_time"] = turns, date
             item["observation"][f"session_{n}_observation"] = {
-                person: [[OBSERVATION.format(person=person, mood=rng.choice(MOODS)), f"D{n}:1"]]
+                person: [[OBSERVATION.format(person=person, plan=rng.choice(PLANS)), f"D{n}:1"]]
                 for person in people
             }
             event = EVENT.format(person=who, friend=friend)
