@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from recollect.config import TrainConfig
+from recollect.config import DeltaConfig, TrainConfig
 from recollect.display import (
     Display,
     Report,
@@ -120,9 +120,19 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
         facts={
             "model": f"{config.model.path} ({outcome.parameters:,} parameters)",
             "seed": str(config.seed),
+            **_rewards(config, measured),
         },
         next_command=f"recollect eval {config.preset} --model.path {run.folder / 'model'}",
     )
+
+
+def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, str]:
+    """Say how the reward changed, where it is not the accuracy."""
+    if not isinstance(config.reward, DeltaConfig):
+        return {}
+    shown = "{val/reward/mean:.3f} [{val/reward/low:.3f}, {val/reward/high:.3f}]"
+    ends = [row for row in measured if row.get("val/reward/mean") is not None]
+    return {"reward": " to ".join(shown.format_map(row) for row in (*ends[:1], *ends[1:][-1:]))}
 
 
 def _accuracy(row: Mapping[str, Any]) -> Accuracy:
