@@ -27,19 +27,9 @@ from recollect.rollout import Rollout
 from recollect.types import Context, Episode, Question, Task
 from tests.bytes_tokenizer import ByteTokenizer
 from tests.chat_server import chat_server
-from tests.world import REAL, World, load, made_up
+from tests.world import World
 
 Edit = Callable[[Store], object]
-
-
-@pytest.fixture(scope="module", params=["made up", "locomo"])
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
-    folder = tmp_path_factory.mktemp("world")
-    if request.param == "made up":
-        return made_up(folder)
-    if not REAL.exists():
-        pytest.skip("LoCoMo is not beside the repository")
-    return load(REAL, folder)
 
 
 def reward(delta: MemoryDelta, task: Task, corpus: Corpus, edit: Edit = lambda _: None) -> Score:

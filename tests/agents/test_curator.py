@@ -26,20 +26,10 @@ from recollect.samples import make_samples
 from recollect.tools import Limits
 from recollect.types import Episode, Question, Task
 from tests.bytes_tokenizer import ByteTokenizer
-from tests.world import REAL, World, load, made_up
+from tests.world import World
 
 TOKENIZER = ByteTokenizer()
 WIDE = Limits(max_parallel_calls=32, max_turn_tokens=1 << 20)
-
-
-@pytest.fixture(scope="module", params=["made up", "locomo"])
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
-    folder = tmp_path_factory.mktemp("world")
-    if request.param == "made up":
-        return made_up(folder)
-    if not REAL.exists():
-        pytest.skip("LoCoMo is not beside the repository")
-    return load(REAL, folder)
 
 
 def call(name: str, **arguments: Any) -> str:

@@ -1,0 +1,18 @@
+"""Fixtures that several files use."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.world import REAL, World, load, made_up
+
+
+@pytest.fixture(scope="module", params=["made up", "locomo"])
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Return conversations with memories: always made-up ones, real ones where they are."""
+    folder = tmp_path_factory.mktemp("world")
+    if request.param == "made up":
+        return made_up(folder)
+    if not REAL.exists():
+        pytest.skip("LoCoMo is not beside the repository")
+    return load(REAL, folder)
