@@ -295,3 +295,18 @@ def test_draws_follow_the_distribution():
     tokens, _ = draw(logits, np.full(n, 0.5), np.ones(n), u)
     expected = probs**2 / (probs**2).sum()
     np.testing.assert_allclose(np.bincount(tokens, minlength=4) / n, expected, atol=0.015)
+
+
+def test_every_token_is_heard_as_it_is_drawn(tmp_path):
+    policy = LocalPolicy(load_model(ModelConfig(path=str(tiny_model(tmp_path)))))
+    heard: list[list[tuple[int, float]]] = [[], []]
+
+    async def both() -> list[Completion]:
+        jobs = [
+            policy.sample(prompt, Sampling(max_tokens=8, seed=i), lambda *t, i=i: heard[i].append(t))
+            for i, prompt in enumerate(([5, 6, 7], [9] * 20))
+        ]
+        return await asyncio.gather(*jobs)
+
+    replies = asyncio.run(both())
+    assert heard == [list(zip(r.token_ids, r.logprobs, strict=True)) for r in replies]

@@ -19,6 +19,7 @@ from recollect.policies.kv import Block, Cache, Run
 from recollect.policies.plans import DecodePlan, PrefillPlan
 from recollect.policies.requests import (
     NO_COPIES,
+    Heard,
     Job,
     Request,
     copies_of,
@@ -72,15 +73,20 @@ class LocalPolicy:
         """Tokens whose keys and values fit the memory."""
         return self.cache_bytes // self._cache.bytes_per_token
 
-    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """Continue a prompt; returns when the sequence stops or meets its limit."""
+    async def sample(
+        self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None
+    ) -> Completion:
+        """Continue a prompt; returns when the sequence stops or meets its limit.
+
+        `heard` is told of every token as it is drawn, between two steps of the sampler.
+        """
         prompt = np.array(prompt_ids, dtype=np.int64)
         if (
             not len(prompt)
             or not 0 <= prompt.min() <= prompt.max() < self.model.tokenizer.vocab_size
         ):
             raise ValueError("a prompt needs at least one token, all of them in the vocabulary")
-        request = Request(prompt, sampling, asyncio.get_running_loop().create_future())
+        request = Request(prompt, sampling, asyncio.get_running_loop().create_future(), heard)
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
@@ -307,6 +313,8 @@ class LocalPolicy:
         for request, token, logprob in zip(requests, tokens, logprobs, strict=True):
             request.token_ids.append(token)
             request.logprobs.append(logprob)
+            if request.heard:
+                request.heard(token, logprob)
 
     # --- finish ----------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,9 @@ from recollect.types import Completion, Sampling
 Segments = tuple[tuple["Request", int], ...]
 """Who computes a prompt's tokens: so many each, in order."""
 
+Heard = Callable[[int, float], None]
+"""Told of every token, with its logprob, as soon as it is drawn."""
+
 
 @dataclass(eq=False)
 class Request:
@@ -22,6 +26,7 @@ class Request:
     prompt: np.ndarray
     sampling: Sampling
     done: asyncio.Future[Completion]
+    heard: Heard | None = None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     slot: int = -1

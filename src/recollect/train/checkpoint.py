@@ -30,6 +30,13 @@ def save(folder: Path, model: LoadedModel, trainer: Trainer) -> None:
 
 def load(folder: Path, model: LoadedModel, trainer: Trainer) -> None:
     """Read a checkpoint back into a freshly loaded model and its trainer."""
+    load_weights(folder, model)
+    counters: dict[str, Any] = json.loads((folder / COUNTERS).read_text())
+    trainer.restore(load_file(folder / OPTIMISER, device=str(model.device)), counters)
+
+
+def load_weights(folder: Path, model: LoadedModel) -> None:
+    """Read a checkpoint's weights into a freshly loaded model."""
     weights = load_file(folder / WEIGHTS, device=str(model.device))
     own = _trained_weights(model)
     if _shapes(weights) != _shapes(own):
@@ -40,8 +47,6 @@ def load(folder: Path, model: LoadedModel, trainer: Trainer) -> None:
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(weights[name])
-    counters: dict[str, Any] = json.loads((folder / COUNTERS).read_text())
-    trainer.restore(load_file(folder / OPTIMISER, device=str(model.device)), counters)
 
 
 def export(folder: Path, model: LoadedModel) -> None:
