@@ -1,9 +1,9 @@
-"""The TaskFamily protocol: tasks made from a seed, as many and as long as one likes."""
+"""The TaskFamily protocol: tasks made from a seed or read from data, as long as one likes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, Protocol, Self
+from typing import Literal, Protocol, Self
 
 import numpy as np
 
@@ -18,8 +18,16 @@ Vectors = Callable[[Sequence[str]], np.ndarray]
 class TaskFamily(Protocol):
     """Make tasks of one kind. The same index, seed and split always give the same task."""
 
-    name: ClassVar[str]
-    """The family's name; tasks carry it as their source."""
+    @property
+    def name(self) -> str:
+        """The family's name; tasks carry it as their source."""
+
+    @property
+    def metric(self) -> str:
+        """The score that counts first, by its name in the table of metrics."""
+
+    def size(self, split: Split) -> int | None:
+        """Return how many different tasks a split has; None where they are made without end."""
 
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
         """Make one task; no task of one split is a task of the other."""

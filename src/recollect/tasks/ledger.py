@@ -127,6 +127,7 @@ class Ledger:
     """A family of ledger tasks: any number of sessions, exact answers."""
 
     name: ClassVar[str] = "ledger"
+    metric: ClassVar[str] = "value_match"
 
     sessions: int = 10
     """One chunk each, on days of their own, in order."""
@@ -159,6 +160,10 @@ class Ledger:
                 else "ledger tasks need at least one kind of question",
                 f"choose from {', '.join(KINDS)}",
             )
+
+    def size(self, split: Split) -> int | None:
+        """Say that there is no end."""
+        return None
 
     def longer(self, times: int) -> Ledger:
         """Return the same family with so many times the sessions."""

@@ -21,6 +21,7 @@ class Locomo:
     """Questions about long conversations; training goes round them, in a new order every time."""
 
     name: ClassVar[str] = "locomo"
+    metric: ClassVar[str] = "token_f1"
     folder: Path = field(default_factory=lambda: Path("data/locomo"))
     """What `recollect data locomo` wrote."""
 
@@ -38,6 +39,10 @@ class Locomo:
         order = list(range(len(tasks)))
         Random(derive(seed, self.name, split, lap)).shuffle(order)
         return tasks[order[place]]
+
+    def size(self, split: Split) -> int:
+        """Count the questions of a split."""
+        return len(self._splits[split])
 
     def longer(self, times: int) -> Locomo:
         """Refuse: the conversations are as long as they are."""

@@ -112,6 +112,7 @@ class Recall:
     """A family of recall tasks: any length, exact answers, answers anywhere in the text."""
 
     name: ClassVar[str] = "recall"
+    metric: ClassVar[str] = "sub_exact_match"
 
     chunks: int = 8
     questions: int = 1
@@ -176,6 +177,10 @@ class Recall:
                 f"filler is {self.filler} but the wording has no filler sentences",
                 "set filler to 0, or wording to english",
             )
+
+    def size(self, split: Split) -> int | None:
+        """Say that there is no end."""
+        return None
 
     def longer(self, times: int) -> Recall:
         """Return the same family with so many times as many chunks."""

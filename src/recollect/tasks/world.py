@@ -49,6 +49,7 @@ class World:
     """One conversation and one question about it per task."""
 
     name: ClassVar[str] = "world"
+    metric: ClassVar[str] = "sub_exact_match"
     sessions: int = 3
     facts: int = 3
     """Things that each of the two people says to love, each of another kind."""
@@ -77,6 +78,10 @@ class World:
         }
         chunks = tuple(session.text for session in conversation.sessions)
         return Task(namespace, chunks, (question,), self.name, meta)
+
+    def size(self, split: Split) -> int | None:
+        """Say that there is no end."""
+        return None
 
     def longer(self, times: int) -> World:
         """Return conversations of so many times as many sessions, of more small talk."""

@@ -1,0 +1,154 @@
+"""Task families by name, as they are written on a command line: `hotpotqa@7k,28k`.
+
+NAME[:VARIANT,...][@LENGTH,...][#POSITION,...], where a length is a number of tokens (8k, 1m) or,
+for families made of documents, a number of those (50docs), and a position says where the evidence
+stands. Every combination is one task family. A plain table; knows nothing of agents or models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+
+from recollect.errors import UserError
+from recollect.tasks.base import TaskFamily
+from recollect.tasks.lengths import estimate_tokens, parse_length, show_length
+
+_SPEC = re.compile(
+    r"(?P<name>[^:@#]+)(?::(?P<variant>[^@#]*))?(?:@(?P<length>[^#]*))?(?:#(?P<position>.*))?"
+)
+_DOCUMENTS = re.compile(r"(\d+)docs")
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One task family of a certain kind and length."""
+
+    name: str
+    variant: str = ""
+    """One of several kinds that a family has, such as niah_multikey_1 of ruler."""
+    length: int | None = None
+    """Tokens, estimated; None takes the family's own length."""
+    documents: int | None = None
+    """The length as a number of documents instead."""
+    position: str = ""
+    """Where the evidence stands; empty leaves it to chance, or to the data."""
+
+    def __str__(self) -> str:
+        length = "" if self.length is None else f"@{show_length(self.length)}"
+        if self.documents is not None:
+            length = f"@{self.documents}docs"
+        variant, position = (
+            self.variant and f":{self.variant}",
+            self.position and f"#{self.position}",
+        )
+        return f"{self.name}{variant}{length}{position}"
+
+
+def parse_specs(text: str) -> list[TaskSpec]:
+    """Read NAME[:VARIANT,...][@LENGTH,...][#POSITION,...], and several of them between spaces."""
+    return [spec for word in text.split() for spec in _parse_word(word)]
+
+
+def _parse_word(word: str) -> list[TaskSpec]:
+    found = _SPEC.fullmatch(word)
+    if not found:
+        raise _unreadable(word)
+    variants, lengths, positions = (
+        _listed(word, found[part]) for part in ("variant", "length", "position")
+    )
+    return [
+        _with_length(TaskSpec(found["name"], variant, position=position), length)
+        for variant, length, position in product(variants, lengths, positions)
+    ]
+
+
+def _listed(word: str, text: str | None) -> list[str]:
+    if text is None:
+        return [""]
+    parts = text.split(",")
+    if not all(parts):
+        raise _unreadable(word)
+    return parts
+
+
+def _with_length(spec: TaskSpec, length: str) -> TaskSpec:
+    if not length:
+        return spec
+    documents = _DOCUMENTS.fullmatch(length)
+    if documents:
+        return replace(spec, documents=int(documents[1]))
+    return replace(spec, length=parse_length(length))
+
+
+def _unreadable(word: str) -> UserError:
+    return UserError(
+        f"{word!r} names no task",
+        "write NAME, NAME:VARIANT, NAME@LENGTH or both, such as ruler:niah_multikey_1@8k,64k",
+    )
+
+
+# Opening
+
+Opener = Callable[[TaskSpec, Path], TaskFamily]
+"""Make a family from what was written and the folder in which its data lie, if it has any."""
+
+
+def open_family(spec: TaskSpec, data: Path | None = None) -> TaskFamily:
+    """Make the family that a spec names; its data lie in `data`/NAME, or in data/NAME."""
+    if spec.name not in OPENERS:
+        raise UserError(
+            f"there is no task {spec.name!r}", f"choose from {', '.join(sorted(OPENERS))}"
+        )
+    return OPENERS[spec.name](spec, (data or Path("data")) / spec.name)
+
+
+def refuse(spec: TaskSpec, *parts: str) -> None:
+    """Refuse the parts of a spec that a family has no use for: variant, length, and so on."""
+    for part in parts:
+        if getattr(spec, part):
+            raise UserError(
+                f"{spec.name} has no {part}, but {str(spec)!r} sets it to {getattr(spec, part)}",
+                f"leave it away: {replace(spec, **{part: getattr(TaskSpec(spec.name), part)})}",
+            )
+
+
+def _recall(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.recall import Recall
+
+    refuse(spec, "variant", "documents", "position")
+    return replace(Recall(), chunks=_chunks(Recall(chunks=32), spec.length or 1024))
+
+
+def _ledger(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.ledger import Ledger
+
+    refuse(spec, "variant", "documents", "position")
+    return replace(Ledger(), sessions=_chunks(Ledger(sessions=32), spec.length or 4096))
+
+
+def _world(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.world import World
+
+    refuse(spec, "variant", "length", "documents", "position")
+    return World()
+
+
+def _chunks(example: TaskFamily, tokens: int) -> int:
+    """Return how many chunks have about so many tokens, judging by some tasks of the family."""
+    texts = [text for i in range(4) for text in example.task(i, 0, "test").chunks]
+    return max(1, round(tokens / (sum(map(estimate_tokens, texts)) / len(texts))))
+
+
+OPENERS: Mapping[str, Opener] = MappingProxyType(
+    {
+        "recall": _recall,
+        "ledger": _ledger,
+        "world": _world,
+    }
+)
+"""Every family there is; a new one is a line here."""
