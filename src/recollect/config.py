@@ -50,8 +50,18 @@ class ValidationConfig:
 
 
 Metric = Literal[
-    "boxed_exact_match", "exact_match", "sub_exact_match", "token_f1", "value_match", "rouge_l"
+    "boxed_exact_match",
+    "exact_match",
+    "sub_exact_match",
+    "token_f1",
+    "value_match",
+    "numeric_match",
+    "rouge_l",
+    "stemmed_f1",
+    "ruler_recall",
+    "ruler_any",
 ]
+"""The names in `metrics.METRICS`."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from recollect.memory.entries import Entry
 from recollect.memory.retrieval import Passage, shown
 from recollect.rendering import user
 from recollect.seeds import Key
-from recollect.tasks.locomo import CATEGORIES, abstains
+from recollect.tasks.locomo import CATEGORIES
 from recollect.types import Question, Task
 
 Answerer = Callable[[str, str], Awaitable[str]]
@@ -148,7 +148,7 @@ class MetricScorer:
     async def __call__(self, question: Question, answer: str) -> float:
         """Score an answer against the accepted ones."""
         if question.category == CATEGORIES[5]:
-            return float(abstains(answer))
+            return float(metrics.abstains(answer))
         return self.metric(answer, question.answers)
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from recollect.errors import UserError
 from recollect.memory.store import Store
-from recollect.tasks.locomo import IDS, abstains, read_locomo, split
+from recollect.metrics import abstains
+from recollect.tasks.locomo import IDS, read_locomo, split
 from recollect.tasks.locomo_files import (
     LocomoOptions,
     build_locomo,

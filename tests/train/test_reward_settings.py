@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from recollect.config import DeltaConfig
+from recollect.config import DeltaConfig, Metric
 from recollect.delta import MemoryDelta
 from recollect.errors import UserError
 from recollect.judge import Judge
+from recollect.metrics import METRICS
 from recollect.presets import PRESETS, preset
 from recollect.readers import EvidenceReader, MetricScorer, TextReader
 from recollect.remote import RemoteModel
 from recollect.rewards import AnswerReward
-from recollect.train.wiring import METRICS, make_reward
+from recollect.train.wiring import make_reward
 
 CURATOR = PRESETS["curator"]
 URL = "http://127.0.0.1:9/v1"
@@ -64,3 +66,7 @@ def test_ledger_answers_are_compared_by_value():
 
 def test_a_preset_knows_its_name():
     assert preset("ledger").preset == "ledger"
+
+
+def test_settings_name_every_metric() -> None:
+    assert get_args(Metric) == tuple(METRICS)

@@ -136,12 +136,6 @@ def split(
     return {name: [id for id in part if id in ids] for name, part in parts.items()}
 
 
-def abstains(answer: str) -> bool:
-    """Tell whether an answer says that the conversation does not hold it: right in category 5."""
-    said = answer.lower()
-    return "not mentioned" in said or "no information available" in said
-
-
 def parse_conversation(item: Mapping[str, Any]) -> Conversation:
     """Read one item of a LoCoMo file."""
     id = _text(item, "sample_id", "a conversation")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from recollect import metrics
 from recollect.agents.base import Agent
 from recollect.agents.curator import CuratorAgent
 from recollect.chat import Model
@@ -13,6 +12,7 @@ from recollect.config import DeltaConfig, TrainConfig
 from recollect.delta import MemoryDelta
 from recollect.judge import Judge
 from recollect.memory.trials import MemoryStoreManager
+from recollect.metrics import METRICS
 from recollect.readers import (
     ChatAnswerer,
     EvidenceReader,
@@ -24,15 +24,6 @@ from recollect.readers import (
 from recollect.remote import RemoteModel
 from recollect.rewards import AnswerReward, Reward
 from recollect.tasks.base import RememberedFamily
-
-METRICS: dict[str, metrics.Metric] = {
-    "boxed_exact_match": metrics.boxed_exact_match,
-    "exact_match": metrics.exact_match,
-    "sub_exact_match": metrics.sub_exact_match,
-    "token_f1": metrics.token_f1,
-    "value_match": metrics.value_match,
-    "rouge_l": metrics.rouge_l,
-}
 
 
 def make_agent(config: TrainConfig) -> Agent:

@@ -1,22 +1,14 @@
-"""Scores for answers, and how sure we are of their means.
-
-Every score is `(prediction, answers) -> float` in [0, 1], the best over the accepted answers. Pure
-functions; knows nothing of episodes, models or files.
-"""
+"""Scores for answers: `(prediction, answers) -> float` in [0, 1], the best over the accepted ones."""
 
 from __future__ import annotations
 
 import functools
-import math
 import re
 import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from statistics import NormalDist
-
-import numpy as np
 
 Metric = Callable[[str, tuple[str, ...]], float]
 
@@ -29,6 +21,7 @@ _DASHES = str.maketrans(
 # A number stands alone, not as in "covid-19" or "5th". A date, a time or a range is one token.
 _NUMBER = re.compile(r"(?<!\w)(?<!\w[-.:/])([-+]?(?:(?<!\.)\.)?\d+(?:[-.:/]\d+)*)(?!\w|[-.:/]\w)")
 _PLAIN_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)")
+_STYLED = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathit)\s*\{([^{}]*)\}")
 _AMOUNT = re.compile(rf"[\s$€£¥\\]*(?:{_PLAIN_NUMBER.pattern})[\s$%\\]*")
 
 
@@ -69,7 +62,7 @@ def token_f1(prediction: str, answers: tuple[str, ...]) -> float:
     """Score the overlap of normalised tokens: the harmonic mean of precision and recall."""
     found = Counter(normalise(prediction).split())
     golds = [Counter(normalise(answer).split()) for answer in answers]
-    return _best(_f1((found & gold).total(), found.total(), gold.total()) for gold in golds)
+    return _best(f1((found & gold).total(), found.total(), gold.total()) for gold in golds)
 
 
 def sub_exact_match(prediction: str, answers: tuple[str, ...]) -> float:
@@ -101,7 +94,7 @@ def rouge_l(prediction: str, answers: tuple[str, ...]) -> float:
     """Score the longest common subsequence of words (ROUGE-L's F1, without stemming)."""
     found = _WORD.findall(_fold(prediction))
     golds = [_WORD.findall(_fold(answer)) for answer in answers]
-    return _best(_f1(_lcs_length(found, gold), len(found), len(gold)) for gold in golds)
+    return _best(f1(_lcs_length(found, gold), len(found), len(gold)) for gold in golds)
 
 
 def _lcs_length(first: Sequence[str], second: Sequence[str]) -> int:
@@ -118,7 +111,8 @@ def _lcs_length(first: Sequence[str], second: Sequence[str]) -> int:
     return len(first) - row.bit_count()
 
 
-def _f1(common: int, found: int, gold: int) -> float:
+def f1(common: int, found: int, gold: int) -> float:
+    """Return the harmonic mean of precision and recall of `common` things."""
     return 2 * common / (found + gold) if common else 0.0
 
 
@@ -127,6 +121,24 @@ def _best(scores: Iterable[float]) -> float:
 
 
 # Boxed answers and values
+
+
+def final_answer(text: str) -> str:
+    r"""Return the answer that a reply settles on: its last box, or all of it but the thinking.
+
+    Models like to write \boxed{\text{Paris}}: such commands are no part of the answer.
+    """
+    said = text.rpartition("</think>")[2]
+    box = boxed(said)
+    if box is None:
+        return said.strip()
+    return _unstyled(box).strip(" $")
+
+
+def _unstyled(text: str) -> str:
+    while (plain := _STYLED.sub(r"\1", text)) != text:
+        text = plain
+    return text
 
 
 def boxed(text: str) -> str | None:
@@ -183,7 +195,7 @@ def numeric_match(prediction: str, answers: tuple[str, ...]) -> float:
     is not a number matches nothing.
     """
     box = boxed(prediction)
-    numbers = _numbers(prediction if box is None else box)
+    numbers = _numbers(prediction if box is None else _unstyled(box))
     if not numbers or (box is not None and len(numbers) > 1):
         return 0.0
     return float(any(_is_amount(a) and _numbers(a)[-1:] == numbers[-1:] for a in answers))
@@ -192,7 +204,7 @@ def numeric_match(prediction: str, answers: tuple[str, ...]) -> float:
 def value_match(prediction: str, answers: tuple[str, ...]) -> float:
     """Score 1 if the prediction has an answer's value: numbers as numbers, lists in any order."""
     box = boxed(prediction)
-    found = _items(prediction if box is None else box)
+    found = _items(prediction if box is None else _unstyled(box))
     texts = [answer for answer in answers if not _is_amount(answer)]
     return max(
         numeric_match(prediction, tuple(a for a in answers if _is_amount(a))),
@@ -212,77 +224,3 @@ def _is_amount(text: str) -> bool:
 def _numbers(text: str) -> list[Decimal]:
     found = _NUMBER.findall(_plain_digits(_fold(text)))
     return [Decimal(number) for number in found if _PLAIN_NUMBER.fullmatch(number)]
-
-
-# Means and comparisons
-
-
-def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's score interval for a proportion; (0, 1) where nothing was measured."""
-    if not 0 <= successes <= n:
-        raise ValueError(f"{successes} successes out of {n}")
-    if n == 0:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    p = successes / n
-    center = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
-    # The bounds touch p at 0 and 1 up to rounding.
-    return max(0.0, min(p, center - half)), min(1.0, max(p, center + half))
-
-
-def bootstrap_interval(
-    scores_by_task: Sequence[Sequence[float]],
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Return the percentile interval of the mean score, drawing whole tasks with replacement.
-
-    Questions of one task share its text and its luck: they are no independent draws. For 0/1 scores
-    of single-question tasks `wilson` is better, above all near 0 and 1.
-    """
-    sums_T = np.array([sum(scores) for scores in scores_by_task if len(scores)], dtype=float)
-    sizes_T = np.array([len(scores) for scores in scores_by_task if len(scores)])
-    if not len(sizes_T):
-        raise ValueError("no scores to resample")
-    random = np.random.default_rng(seed)
-    means = np.empty(resamples)
-    block = max(1, 1_000_000 // len(sizes_T))  # bounds the memory, whatever the number of tasks
-    for start in range(0, resamples, block):
-        shape = (min(block, resamples - start), len(sizes_T))
-        drawn = random.integers(len(sizes_T), size=shape)
-        means[start : start + block] = sums_T[drawn].sum(1) / sizes_T[drawn].sum(1)
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
-
-
-def paired_p_value(
-    first: Sequence[float], second: Sequence[float], resamples: int = 10_000, seed: int = 0
-) -> float:
-    """Return the two-sided p-value that two methods score alike on the same items.
-
-    Exact McNemar where all differences have one size (0/1 scores); otherwise the signs of the
-    differences are flipped at random, and the identity counts as one flip.
-    """
-    if len(first) != len(second):
-        raise ValueError(f"a paired test of {len(first)} and {len(second)} scores")
-    differences = np.subtract(first, second, dtype=float)
-    differences = differences[differences != 0]
-    if not len(differences):
-        return 1.0
-    if len(set(np.abs(differences))) == 1:
-        return _mcnemar(int((differences > 0).sum()), int((differences < 0).sum()))
-    random = np.random.default_rng(seed)
-    observed = abs(differences.sum()) * (1 - 1e-12)  # ties must survive another summation order
-    extreme = sum(
-        abs(random.choice((-1.0, 1.0), len(differences)) @ differences) >= observed
-        for _ in range(resamples)
-    )
-    return float((extreme + 1) / (resamples + 1))
-
-
-def _mcnemar(wins: int, losses: int) -> float:
-    n = wins + losses
-    tail = sum(math.comb(n, k) for k in range(min(wins, losses) + 1))
-    return min(1.0, 2 * tail / 2**n)

@@ -1,0 +1,64 @@
+"""The scores by name, for settings and for tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from recollect.metrics.answers import (
+    Metric,
+    boxed_exact_match,
+    exact_match,
+    final_answer,
+    numeric_match,
+    rouge_l,
+    sub_exact_match,
+    token_f1,
+    value_match,
+)
+from recollect.metrics.locomo import locomo_f1, stemmed_f1
+from recollect.metrics.ruler import ruler_any, ruler_recall
+from recollect.types import Question
+
+QuestionScore = Callable[[str, Question], float]
+"""Score a model's whole reply to a question, in [0, 1]."""
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        "boxed_exact_match": boxed_exact_match,
+        "exact_match": exact_match,
+        "sub_exact_match": sub_exact_match,
+        "token_f1": token_f1,
+        "value_match": value_match,
+        "numeric_match": numeric_match,
+        "rouge_l": rouge_l,
+        "stemmed_f1": stemmed_f1,
+        "ruler_recall": ruler_recall,
+        "ruler_any": ruler_any,
+    }
+)
+"""Text against accepted texts. `ruler_recall` alone asks for all of them, not for one."""
+
+
+def _of_reply(metric: Metric) -> QuestionScore:
+    return lambda reply, question: metric(reply, question.answers)
+
+
+def _of_answer(metric: Metric) -> QuestionScore:
+    return lambda reply, question: metric(final_answer(reply), question.answers)
+
+
+def _locomo(reply: str, question: Question) -> float:
+    return locomo_f1(final_answer(reply), question.answers, question.category)
+
+
+# These find the box themselves: the first where training found it, the others for its numbers.
+_BOXED = ("boxed_exact_match", "numeric_match", "value_match")
+
+SCORES: Mapping[str, QuestionScore] = MappingProxyType(
+    {
+        **{n: (_of_reply if n in _BOXED else _of_answer)(m) for n, m in METRICS.items()},
+        "locomo_f1": _locomo,
+    }
+)
+"""What evaluation reports side by side. All but the boxed ones judge the reply's final answer."""
