@@ -1,11 +1,13 @@
 """Make the demo's base model: a word-level tokenizer, and a tiny Llama with a habit to unlearn.
 
     python scripts/make_demo_model.py [--out FOLDER]
+    python scripts/make_demo_model.py --guess 0.4 --out src/recollect/demo/two_stage
 
 The warm start is supervised, on single steps of the fold: write down one word of what was read,
 mostly one of the asked kind, and answer with the word in the memory. Which mention to keep is not
 taught: the teacher overwrites its memory more often than not, whatever the question says. That
-this is wrong, and what would be right, only the reward can tell.
+this is wrong, and what would be right, only the reward can tell. With --guess there is a second
+habit to unlearn, in the other role: to answer with any word of the asked kind, unread.
 CPU, one thread, about 90 seconds; the same weights every time on the same machine.
 """
 
@@ -86,14 +88,17 @@ class Teacher:
     """How often it writes down any value of the chunk, of whatever kind."""
     stay: float = 0.25
     """How often it keeps a good memory when the chunk offers another mention."""
+    guess: float = 0.0
+    """How often it answers without a look at its memory."""
 
     def reply(self, prompt_ids: Sequence[int]) -> list[dict[str, float]]:
-        """Return the words it may say, with their chances; only the first can be uncertain."""
+        """Return the words it may say, with their chances; only one of them can be uncertain."""
         prompt = [self.words[i] for i in prompt_ids]
         memory = prompt[len(prompt) - prompt[::-1].index("Memory") + 1]
-        if "Answer" in prompt:
-            return [{word: 1.0} for word in ("\\boxed{", memory, "}", END)]
         asked = prompt[prompt.index("Which") + 1]
+        if "Answer" in prompt:
+            likely = self.answer(asked, memory)
+            return [{"\\boxed{": 1.0}, likely, {"}": 1.0}, {END: 1.0}]
         told = [value for verb, value in pairwise(prompt) if verb == "chose"]
         fitting = [value for value in told if self.category[value] == asked]
         chances: Counter[str] = Counter()
@@ -105,6 +110,14 @@ class Teacher:
         for value in fitting or [NOTHING]:
             chances[value] += (1 - self.slip) * (1 - stay) / max(len(fitting), 1)
         return [{word: p for word, p in chances.items() if p > 0}, {END: 1.0}]
+
+    def answer(self, asked: str, memory: str) -> dict[str, float]:
+        """Return the answers it may give, with their chances."""
+        chances: Counter[str] = Counter({memory: 1 - self.guess})
+        unread = [value for value, kind in self.category.items() if kind == asked]
+        for value in unread if self.guess else ():
+            chances[value] += self.guess / len(unread)
+        return dict(chances)
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Draw a reply."""
@@ -205,6 +218,7 @@ def main() -> None:
     """Make the tokenizer and the model, and write them to a folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=DEMO_MODEL)
+    parser.add_argument("--guess", type=float, default=0.0)
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--lr", type=float, default=6e-3)
@@ -214,7 +228,7 @@ def main() -> None:
     tokenizer = make_tokenizer(wording, DEMO.agent.prompts)
     words = tokenizer.hf.convert_ids_to_tokens(list(range(tokenizer.vocab_size)))
     kinds = {value: kind for kind, values in wording.values.items() for value in values}
-    rows = make_rows(Teacher(words, kinds), tokenizer, options.tasks)
+    rows = make_rows(Teacher(words, kinds, guess=options.guess), tokenizer, options.tasks)
     network = make_network(tokenizer)
     warm_start(network, rows, options.steps, options.lr)
     network.generation_config = GenerationConfig(

@@ -20,6 +20,7 @@ from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 
 DEMO_MODEL = Path(__file__).parent / "demo" / "base"
 CURATOR_MODEL = DEMO_MODEL.with_name("curator")
+TWO_STAGE_MODEL = DEMO_MODEL.with_name("two_stage")
 
 PRESETS: dict[str, TrainConfig] = {
     "demo": TrainConfig(
@@ -90,6 +91,15 @@ PRESETS: dict[str, TrainConfig] = {
         test_freq=10,
     ),
 }
+
+PRESETS["two_stage"] = replace(
+    PRESETS["demo"],  # with a base that has something to learn in both roles
+    name="two_stage",
+    model=replace(PRESETS["demo"].model, path=str(TWO_STAGE_MODEL)),
+    optim=OptimConfig(lr=5e-4, warmup_steps=5, weight_decay=0.0),
+    # Sampled, as in training: what such a base does by chance is what it has to unlearn.
+    val=ValidationConfig(tasks=256, n=2, temperature=1.0),
+)
 
 
 def preset(name: str) -> TrainConfig:

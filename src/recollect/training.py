@@ -32,7 +32,13 @@ MAY_CHANGE = (
 
 
 def run_training(config: TrainConfig) -> int:
-    """Train as configured, show it, and leave a report in the run folder."""
+    """Train as configured, to the end or until it is stopped."""
+    train_and_report(config)
+    return 0
+
+
+def train_and_report(config: TrainConfig) -> Report | None:
+    """Train as configured, show it, and leave a report in the run folder; None if stopped."""
     console = open_console()
     learner = Learner.open(config)  # first of all: a mistake here must leave no run behind
     settings = dataclasses.asdict(config)
@@ -50,11 +56,11 @@ def run_training(config: TrainConfig) -> int:
         if not outcome.finished:
             again = "the same command" + " with --resume auto" * (config.resume != "auto")
             console.print(f"stopped after step {outcome.step}; {again} goes on from there")
-            return 0
+            return None
         report = make_report(config, run, outcome)
         run.write_text("report.md", report_markdown(report))
         console.print(report_card(report))
-        return 0
+        return report
     finally:
         for tracker in trackers:
             tracker.close()
