@@ -1,4 +1,4 @@
-"""Chats: growing, token-exact contexts over policies, opened by role.
+"""Chats: growing contexts over policies, opened by role; token-exact wherever tokens are known.
 
 `Chats` is what an agent is given: a routing table from role to model, and the record of every
 context opened in one episode.
@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from recollect.dialogue import Dialogue
 from recollect.errors import UserError, boundary
-from recollect.policies.base import Policy
+from recollect.policies.base import Policy, Speaker
 from recollect.rendering import Message, Renderer
 from recollect.seeds import Key, derive
 from recollect.types import Context, Sampling, StopReason, Turn
@@ -22,13 +23,26 @@ from recollect.types import Context, Sampling, StopReason, Turn
 class Model:
     """Who speaks in a role: a policy, how it is rendered and sampled, and whether it learns."""
 
-    policy: Policy
+    policy: Policy | Speaker
     renderer: Renderer
+    """Of a Speaker it only counts tokens, and turns tokens into text."""
     trainable: bool = True
     sampling: Sampling = Sampling()
     """Temperature, top-p and the default limit; the seed is set per turn."""
     window: int = 1 << 30
     """Tokens a context may hold, prompt and reply together."""
+
+    def __post_init__(self) -> None:
+        if self.trainable and not self.exact:
+            raise UserError(
+                "a model behind a server that tells no tokens cannot be trained",
+                "train a model folder, and give this server's model a role that is fixed",
+            )
+
+    @property
+    def exact(self) -> bool:
+        """Whether its contexts hold the tokens that it really read and wrote."""
+        return not isinstance(self.policy, Speaker)
 
 
 @dataclass(frozen=True)
@@ -66,7 +80,9 @@ class Chats:
         """Start an empty context in `role`; unless told otherwise its stratum is the role."""
         model = self.model(role)
         stratum = role if stratum is None else stratum
-        context = Context(role, stratum, model.trainable, question=question, label=label)
+        context = Context(
+            role, stratum, model.trainable, question=question, label=label, exact=model.exact
+        )
         self.contexts.append(context)
         return Chat(model, context, (*self.key, len(self.contexts) - 1), tuple(tools))
 
@@ -88,6 +104,7 @@ class Chat:
     context: Context
     key: Key
     tools: tuple[Any, ...] = ()
+    _dialogue: Dialogue = field(default_factory=Dialogue)
 
     @property
     def room(self) -> int:
@@ -125,17 +142,34 @@ class Chat:
         )
         prompt = [*self.context.ids, *ids]
         with boundary("policy"):
-            completion = await self.model.policy.sample(prompt, sampling)
+            turn, text = await self._continued(prompt, messages, sampling)
         if len(self.context.turns) != number:
             raise RuntimeError("a chat was spoken to twice at once: open one chat for each")
-        turn = Turn(len(prompt), completion.token_ids, completion.logprobs, completion.stop_reason)
-        self.context.ids[:] = [*prompt, *completion.token_ids]
+        self.context.ids[:] = [*prompt, *turn.token_ids]
         self.context.turns.append(turn)
-        return self._reply(turn)
+        own = self._without_end(turn.token_ids)
+        return Reply(text, own, turn.stop_reason)
 
-    def _reply(self, turn: Turn) -> Reply:
-        tokenizer = self.model.renderer.tokenizer
-        ids = turn.token_ids
-        while ids and ids[-1] in tokenizer.end_ids:
+    async def _continued(
+        self, prompt: list[int], messages: Sequence[Message], sampling: Sampling
+    ) -> tuple[Turn, str]:
+        """Ask whoever speaks: by tokens, or with the messages so far where it takes no tokens."""
+        policy, renderer = self.model.policy, self.model.renderer
+        tokenizer = renderer.tokenizer
+        if not isinstance(policy, Speaker):
+            sampled = await policy.sample(prompt, sampling)
+            text = tokenizer.decode(self._without_end(sampled.token_ids))
+            turn = Turn(len(prompt), sampled.token_ids, sampled.logprobs, sampled.stop_reason)
+            return turn, text
+        sent = self._dialogue.followed_by(messages, renderer)
+        spoken = await policy.reply(sent, self.tools, sampling)
+        self._dialogue.add(sent, spoken)
+        end = tokenizer.end_ids[:1] if spoken.stop_reason == "stop" else ()
+        ids = (*tokenizer.encode(spoken.text), *end)
+        return Turn(len(prompt), ids, (), spoken.stop_reason), spoken.text
+
+    def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        ends = self.model.renderer.tokenizer.end_ids
+        while ids and ids[-1] in ends:
             ids = ids[:-1]
-        return Reply(tokenizer.decode(ids), ids, turn.stop_reason)
+        return ids

@@ -28,6 +28,8 @@ def make_samples(groups: Sequence[Sequence[Episode]], estimator: Estimator) -> l
 
 def make_sample(context: Context, advantage: float, group: int, episode: int) -> Sample:
     """Mark what was sampled in a context and give it the advantage; nothing else is trained."""
+    if not context.exact:
+        raise ValueError(f"{context.label or context.role}: its tokens are not those of its model")
     # Whatever follows the last sampled token is seen by no trained prediction.
     ids = np.array(context.ids[: context.turns[-1].end], dtype=np.int64)
     trained = np.zeros(len(ids), dtype=bool)

@@ -39,6 +39,8 @@ def parse_reply(chat: Chat, reply: Reply) -> Parsed:
     """Read a reply in the form its model's tokenizer declares, or else in the Hermes form."""
     tokenizer = chat.model.renderer.tokenizer
     turn = chat.context.turns[-1]
+    if not chat.context.exact:
+        return read_calls(reply.text)  # the tokenizer here is not the model's
     if isinstance(tokenizer, DeclaresForm) and getattr(tokenizer.hf, "response_template", None):
         prompt = chat.context.ids[: turn.start]
         return _read_declared(tokenizer.hf, turn.token_ids, prompt, chat.tools)

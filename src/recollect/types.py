@@ -76,6 +76,7 @@ class Turn:
     start: int
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    """One per token; none at all in a context that is not exact."""
     stop_reason: StopReason
 
     @property
@@ -102,6 +103,8 @@ class Context:
     """For people: 'chunk 3', 'question 1'."""
     counts: dict[str, int] = field(default_factory=dict)
     """How often what happened in it: tool calls, by outcome and by tool."""
+    exact: bool = True
+    """False where a server told no tokens: `ids` then only count, and can never be trained on."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,210 @@
+"""Models behind a server: by tokens where it takes and returns them, by messages otherwise.
+
+The fields are those of OpenAI's API and vLLM's additions to it, which `recollect serve` speaks too.
+`/completions` takes `prompt` as a list of token ids and, with `return_token_ids`, gives back
+`token_ids` and `prompt_token_ids` in each choice, with `logprobs.token_logprobs` of one length with
+`token_ids`. An end token is among them, because it was sampled. llama.cpp's server gives the ids in
+`logprobs.content`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.errors import boundary
+from recollect.policies.base import Speaker, Spoken, SpokenCall
+from recollect.policies.endpoint import BadReply, Client, Filtered, WrongTokens
+from recollect.types import Completion, Sampling, StopReason
+
+STOPPED: dict[str, StopReason] = {
+    "stop": "stop",
+    "tool_calls": "stop",
+    "function_call": "stop",
+    "length": "length",
+}
+
+
+@dataclass(frozen=True)
+class EndpointPolicy:
+    """A served model that continues token ids. Nothing is ever tokenised again.
+
+    Log-probabilities are the server's: vLLM's are those before temperature unless it was started
+    with `--logprobs-mode processed_logprobs`. A model behind a server is not trained on, so that
+    nothing here depends on them.
+    """
+
+    client: Client
+    model: str
+    """As the server lists it."""
+    vocab_size: int
+    end_ids: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The model and where it is, for people."""
+        return f"{self.model} at {self.client.endpoint.url}"
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Send token ids and return those that came back, checked."""
+        prompt = list(prompt_ids)
+
+        def read(answer: dict[str, Any]) -> Completion:
+            self.client.tokens.update(_usage(answer))
+            return read_completion(answer, prompt, sampling.max_tokens, self.vocab_size)
+
+        with boundary("endpoint"):
+            return await self.client.post(
+                "/completions", self.body(prompt, sampling), read, sampling.seed
+            )
+
+    def body(self, prompt: list[int], sampling: Sampling) -> dict[str, Any]:
+        """Return what is sent."""
+        return {
+            **_settings(self.model, sampling),
+            "prompt": prompt,
+            "logprobs": 1,
+            "return_token_ids": True,
+            "stop_token_ids": list(self.end_ids),
+            "include_stop_str_in_output": True,
+        }
+
+
+@dataclass(frozen=True)
+class EndpointSpeaker(Speaker):
+    """A served model that answers messages; the server applies its own template."""
+
+    client: Client
+    model: str
+    limit_name: str = "max_tokens"
+    """What the server calls the limit: OpenAI's newer models want max_completion_tokens."""
+
+    @property
+    def name(self) -> str:
+        """The model and where it is, for people."""
+        return f"{self.model} at {self.client.endpoint.url}"
+
+    async def reply(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], sampling: Sampling
+    ) -> Spoken:
+        """Send messages and return what was said, with calls as the server found them."""
+
+        def read(answer: dict[str, Any]) -> Spoken:
+            self.client.tokens.update(_usage(answer))
+            return read_spoken(answer)
+
+        body = {**_settings(self.model, sampling), "messages": list(messages)}
+        body[self.limit_name] = body.pop("max_tokens")
+        if tools:
+            body["tools"] = list(tools)
+        with boundary("endpoint"):
+            return await self.client.post("/chat/completions", body, read, sampling.seed)
+
+
+def _settings(model: str, sampling: Sampling) -> dict[str, Any]:
+    return {
+        "model": model,
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "seed": sampling.seed,
+        **({"stop": list(sampling.stop)} if sampling.stop else {}),
+    }
+
+
+def read_completion(
+    answer: Mapping[str, Any], prompt: list[int], max_tokens: int, vocab_size: int
+) -> Completion:
+    """Take the sampled tokens out of an answer; whatever does not fit together is refused."""
+    choice = _choice(answer)
+    reason = _stop_reason(choice)
+    ids, logprobs = _sampled(choice)
+    if not all(type(i) is int for i in ids):
+        raise BadReply("a token id is no whole number")
+    if not all(isinstance(p, int | float) and p <= 0.001 for p in logprobs):
+        raise BadReply("a log-probability is no number, or above 0")
+    if len(ids) != len(logprobs):
+        raise WrongTokens(f"{len(ids)} tokens but {len(logprobs)} log-probabilities")
+    if len(ids) > max_tokens:
+        raise WrongTokens(f"{len(ids)} tokens, though at most {max_tokens} were asked for")
+    if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+        bad = next(i for i in ids if not 0 <= i < vocab_size)
+        raise WrongTokens(f"token id {bad} is outside the vocabulary of {vocab_size}")
+    told = choice.get("prompt_token_ids", answer.get("prompt_token_ids"))
+    if told is not None and told != prompt:
+        raise WrongTokens("the server read other tokens than it was sent")
+    return Completion(tuple(ids), tuple(map(float, logprobs)), reason)
+
+
+def _sampled(choice: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Find ids and log-probabilities where vLLM and we put them, or where llama.cpp does."""
+    logprobs = choice.get("logprobs")
+    if not isinstance(logprobs, dict):
+        raise BadReply("there are no log-probabilities")
+    content = logprobs.get("content")
+    if "token_ids" not in choice and isinstance(content, list):
+        if not all(isinstance(c, dict) and {"id", "logprob"} <= c.keys() for c in content):
+            raise BadReply("there are no token ids")
+        return [c["id"] for c in content], [c["logprob"] for c in content]
+    ids, own = choice.get("token_ids"), logprobs.get("token_logprobs")
+    if not isinstance(ids, list):
+        raise BadReply("there are no token ids")
+    if not isinstance(own, list):
+        raise BadReply("there are no log-probabilities")
+    return ids, own
+
+
+def read_spoken(answer: Mapping[str, Any]) -> Spoken:
+    """Take what was said out of an answer."""
+    choice = _choice(answer)
+    reason = _stop_reason(choice)
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise BadReply("there is no message")
+    content = message.get("content")
+    content = message.get("refusal") if content is None else content
+    if not isinstance(content, str | None):
+        raise BadReply("the message's content is no text")
+    usage = _usage(answer)
+    return Spoken(
+        content or "",
+        reason,
+        tuple(_call(call) for call in message.get("tool_calls") or []),
+        usage["prompt"],
+        usage["sampled"],
+    )
+
+
+def _call(call: Any) -> SpokenCall:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise BadReply("a tool call names no function")
+    arguments = function.get("arguments") or ""
+    if not isinstance(arguments, str):
+        raise BadReply("a tool call's arguments are no text")
+    return SpokenCall(str(call.get("id", "")), function["name"], arguments)
+
+
+def _choice(answer: Mapping[str, Any]) -> dict[str, Any]:
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+        raise BadReply("there is not exactly one choice")
+    return choices[0]
+
+
+def _stop_reason(choice: Mapping[str, Any]) -> StopReason:
+    reason = choice.get("finish_reason")
+    if reason == "content_filter":
+        raise Filtered("the server withheld the reply (content_filter)")
+    if not isinstance(reason, str) or reason not in STOPPED:
+        raise BadReply(f"finish_reason is {reason!r}")
+    return STOPPED[reason]
+
+
+def _usage(answer: Mapping[str, Any]) -> dict[str, int]:
+    usage = answer.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    names = {"prompt": "prompt_tokens", "sampled": "completion_tokens"}
+    found = {name: usage.get(field) for name, field in names.items()}
+    return {name: count if isinstance(count, int) else 0 for name, count in found.items()}
