@@ -32,11 +32,13 @@ def call(text: str = "hello", name: str = "echo") -> str:
     return f"<tool_call>{body}</tool_call>"
 
 
-def run(said: list[str], window: int = 1 << 20, **limits) -> tuple[Transcript, Chat]:
+def run(
+    said: list[str], window: int = 1 << 20, last_word: str = "", **limits
+) -> tuple[Transcript, Chat]:
     toolbox = ToolBox((echo,), Limits(**limits))
     model = Model(ScriptedPolicy(TOKENIZER, replies(said)), Renderer(TOKENIZER), window=window)
     chat = Chats({"memory": model}, (0,)).open("memory", tools=toolbox.schemas)
-    return asyncio.run(converse(chat, [user("go")], toolbox)), chat
+    return asyncio.run(converse(chat, [user("go")], toolbox, last_word=last_word)), chat
 
 
 def shown(chat: Chat) -> str:
@@ -104,6 +106,20 @@ def test_the_chat_ends_before_a_response_that_leaves_no_room():
     transcript, chat = run([said, "never said"], max_context_tokens=most)
     assert (transcript.ended, transcript.turns) == ("room", 1)
     assert len(chat.context.ids) == chat.context.turns[-1].end
+
+
+def test_the_last_word_comes_before_the_last_turn_and_when_room_runs_out():
+    said = [call("one"), call("two"), "the end"]
+    _, chat = run(said, last_word="Finish.", max_assistant_turns=3)
+    assert shown(chat).count("Finish.") == 1 and "tool\ntwo\n\nFinish.<|end|>" in shown(chat)
+    _, chat = run([*said[:1], "the end"], last_word="Finish.", max_assistant_turns=3)
+    assert "Finish." not in shown(chat)
+    long = call("y" * 600)
+    most = first_turn(long) + 500
+    transcript, chat = run([long, "ok"], most, last_word="Finish.", min_reply_tokens=100)
+    assert transcript.turns == 2 and "characters left out" in shown(chat)
+    assert shown(chat).count("y\n\nFinish.<|end|>") == 1
+    assert most - 110 < chat.context.turns[1].start <= most - 100
 
 
 def test_an_opening_that_leaves_no_room_is_an_error():

@@ -51,7 +51,7 @@ def episode(step: int = 0, failure: Failure | None = None) -> Episode:
     context = Context("memory", "memory", True, [1, 2, 7, 8, 3, 9, 4], turns, None, None, "chunk 1")
     op = MemoryOp("replace", {"text": "red\u2028", "token_ids": (7, 8)}, "chunk 1")
     reward = None if failure else 1.0
-    return Episode(task, 1, [context], [op], ["red"], reward, {"answer": 1.0}, failure, 0.5)
+    return Episode(task, 1, [context], [op], ["red"], reward, {"answer": 1.0}, failure, 0.5, [1.0])
 
 
 def steps(folder: Path) -> list[str]:
@@ -84,6 +84,7 @@ def test_episodes_read_back_as_they_were(tmp_path):
             before.answers, before.reward, before.failure, before.scores,
         )  # fmt: skip
         assert after.task.questions == before.task.questions
+        assert after.answer_scores == before.answer_scores == [1.0]
         assert after.ops[0].data["text"] == before.ops[0].data["text"]
         assert after.ops[0].data["token_ids"] == [7, 8]
     assert b"<(7, 8)>" in gzip.decompress(path.read_bytes())

@@ -56,11 +56,10 @@ def test_categories_are_averaged_apart():
 
     hop = [Episode(asked("hop"), i, scores={"answer": float(i % 2)}) for i in range(4)]
     lost = Episode(asked("hop"), 0, failure=Failure("policy", "ConnectionError", "gone"))
-    contexts = [
-        Context("answer", question=0, reward=1.0),
-        Context("answer", question=1, reward=0.0),
-    ]
+    # Rewards may hold bonuses: they are no accuracy.
+    contexts = [Context("answer", question=i, reward=9.0) for i in range(2)]
     both = Episode(asked("hop", "time"), 0, contexts, scores={"answer": 0.5})
+    both.answer_scores = [1.0, 0.0]
     found = by_category([hop, [lost], [both], group(1.0)])
     assert list(found) == ["hop", "time"]
     assert (found["hop"].n, found["hop"].failed, found["hop"].mean) == (6, 1, 3 / 6)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from recollect.agents.bank import BankAgent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
 from recollect.delta import Mode
@@ -72,6 +73,17 @@ class AnswerConfig:
 
 
 @dataclass(frozen=True)
+class AnswerAndToolsConfig:
+    """Reward an episode for its answers, and every chat for tool calls that succeed."""
+
+    metric: Metric = "value_match"
+    boxed_bonus: float = 0.5
+    """For an answer in a box, right or wrong."""
+    tool_bonus: float = 0.5
+    """Times the share of a chat's calls that succeeded."""
+
+
+@dataclass(frozen=True)
 class DeltaConfig:
     """Reward an episode for how much better its memories answer the question than those before."""
 
@@ -119,8 +131,8 @@ class TrainConfig:
     """Of the run and its folder."""
     model: ModelConfig
     tasks: Recall | Ledger | World | Locomo
-    agent: FoldAgent | CuratorAgent = FoldAgent()
-    reward: AnswerConfig | DeltaConfig = AnswerConfig()
+    agent: FoldAgent | CuratorAgent | BankAgent = FoldAgent()
+    reward: AnswerConfig | AnswerAndToolsConfig | DeltaConfig = AnswerConfig()
     embed: EmbedConfig = EmbedConfig()
     rollout: RolloutConfig = RolloutConfig()
     advantage: Literal["grpo", "grpo_std", "rloo"] = "grpo"
@@ -192,7 +204,7 @@ class TrainConfig:
         modes = {"agent.tools": agent.tools.mode}
         if agent.answer:
             modes["agent.retrieval"] = agent.retrieval.mode
-        elif isinstance(self.reward, AnswerConfig):
+        elif not isinstance(self.reward, DeltaConfig):
             raise UserError("the curator gives no answers to reward", "set --agent.answer")
         if isinstance(self.reward, DeltaConfig):
             if (self.reward.reader == "endpoint") != bool(self.reward.reader_url):

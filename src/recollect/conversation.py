@@ -48,12 +48,17 @@ class Transcript:
 
 
 async def converse(
-    chat: Chat, opening: Sequence[Message], toolbox: ToolBox, parse: Parse = parse_reply
+    chat: Chat,
+    opening: Sequence[Message],
+    toolbox: ToolBox,
+    parse: Parse = parse_reply,
+    last_word: str = "",
 ) -> Transcript:
     """Let the model use the tools until it makes no call, says DONE, or meets a limit.
 
     The calls of the last turn are carried out too, but their answers are not shown: a context
     never ends on an observation. The chat must have been opened with the toolbox's schemas.
+    `last_word` is put behind the answers before the last turn, or when room runs out.
     """
     limits = toolbox.limits
     record = Transcript()
@@ -68,8 +73,11 @@ async def converse(
         messages = None
         if ending := _ending(parsed, record.turns, limits):
             record.ended = ending
-        elif (messages := _fitted(chat, answers, limits)) is None:
-            record.ended = "room"
+        else:
+            last = record.turns + 1 >= limits.max_assistant_turns
+            messages = _fitted(chat, answers, limits, last_word, last)
+            if messages is None:
+                record.ended = "room"
     chat.context.counts = record.counts(toolbox)
     return record
 
@@ -103,21 +111,25 @@ def _reply_limit(chat: Chat, messages: Sequence[Message], limits: Limits) -> int
     return min(limits.max_turn_tokens, room)
 
 
-def _fitted(chat: Chat, answers: Sequence[Answer], limits: Limits) -> list[Message] | None:
+def _fitted(
+    chat: Chat, answers: Sequence[Answer], limits: Limits, last_word: str, last: bool
+) -> list[Message] | None:
     """Make messages of the answers, cut to leave room for a reply; None if too little is left."""
 
-    def messages(length: int) -> list[Message]:
-        texts = (shorten(answer.text, length, limits.truncation) for answer in answers)
+    def messages(length: int, last: bool = True) -> list[Message]:
+        texts = [shorten(answer.text, length, limits.truncation) for answer in answers]
+        if last and last_word:
+            texts[-1] += f"\n\n{last_word}"
         return [tool_message(text) for text in texts]
 
     room = _room(chat, limits) - limits.min_reply_tokens
 
-    def overflows(length: int) -> bool:
-        return len(chat.render(*messages(length))) > room
+    def overflows(length: int, last: bool = True) -> bool:
+        return len(chat.render(*messages(length, last))) > room
 
     longest = max((len(answer.text) for answer in answers), default=0)
-    if not overflows(longest):
-        return messages(longest)
+    if not overflows(longest, last):
+        return messages(longest, last)
     lengths = range(SHORTEST, longest)
     # A longer text may have fewer tokens now and then, so what the search finds is checked.
     length = SHORTEST + bisect_left(lengths, True, key=overflows) - 1

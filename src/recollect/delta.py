@@ -5,7 +5,6 @@ Knows nothing of agents: it compares the store at the end of an episode with its
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,7 +17,7 @@ from recollect.memory.retrieval import Passage, Retrieval
 from recollect.memory.store import Store
 from recollect.once import Once
 from recollect.readers import EvidenceReader, MetricScorer, Reader, Scorer
-from recollect.rewards import Score
+from recollect.rewards import Score, tool_use
 from recollect.types import Context, Episode, Task
 
 Mode = Literal["delta", "new_only", "new+format"]
@@ -96,8 +95,8 @@ class MemoryDelta:
             "new+format": new + (WROTE if written else WROTE_NOTHING),
         }[self.mode]
         parts = {"answer": new, "before": old, "efficiency": efficiency}
-        parts |= _growth(growth) | _tool_use(episode.contexts)
-        return Score(reward, parts, await self._own(episode))
+        parts |= _growth(growth) | tool_use(episode.contexts)
+        return Score(reward, parts, await self._own(episode), after)
 
     def efficiency(self, growth_tokens: int) -> float:
         """Return E for a store that grew so much."""
@@ -165,13 +164,3 @@ def _growth(growth: Growth) -> dict[str, float]:
         "growth/deleted": growth.deleted,
         "growth/tokens": growth.tokens,
     }
-
-
-def _tool_use(contexts: list[Context]) -> dict[str, float]:
-    """Add up what was counted in the chats."""
-    total: Counter[str] = Counter()
-    turns = 0
-    for context in contexts:
-        total.update(context.counts)
-        turns += len(context.turns)
-    return {"turns": turns, **{f"tools/{name}": count for name, count in total.items()}}

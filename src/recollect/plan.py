@@ -12,8 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from recollect.agents.bank import BankAgent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
+from recollect.agents.windows import windows
 from recollect.config import TrainConfig
 from recollect.display.figures import count
 from recollect.train.model import HFTokenizer, check_folder, load_tokenizer
@@ -71,6 +73,9 @@ def estimate(config: TrainConfig, folder: Path) -> Work:
     agent, n = config.agent, config.rollout.n
     if isinstance(agent, CuratorAgent):
         works = [_curated(agent, task, n, window(folder)) for task in tasks]
+    elif isinstance(agent, BankAgent):
+        tokenizer = load_tokenizer(folder)
+        works = [_banked(agent, task, n, window(folder), tokenizer) for task in tasks]
     else:
         tokenizer = load_tokenizer(folder)
         works = [_folded(agent, task, n, tokenizer) for task in tasks]
@@ -102,6 +107,18 @@ def _curated(agent: CuratorAgent, task: Task, n: int, room: int) -> Work:
     read = n * (most + questions * agent.retrieval.max_tokens)
     said = min(most, limits.max_assistant_turns * limits.max_turn_tokens)
     return Work(1 + questions, read, read, n * (said + questions * agent.max_answer_tokens))
+
+
+def _banked(agent: BankAgent, task: Task, n: int, room: int, tokenizer: HFTokenizer) -> Work:
+    """What tools answer depends on what is asked: every chat may fill its room."""
+    limits = agent.limits
+    most = min(room, limits.max_context_tokens or room)
+    read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
+    sizes = [len(ids) for ids, _read in read]
+    chats = len(sizes) + len(task.questions)
+    said = min(most, limits.max_assistant_turns * limits.max_turn_tokens)
+    # Siblings share what they read before their memories come in.
+    return Work(chats, n * chats * most, n * chats * most - (n - 1) * sum(sizes), n * chats * said)
 
 
 def window(folder: Path) -> int:

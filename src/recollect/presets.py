@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from recollect.agents.bank import BankAgent
+from recollect.agents.bank_prompts import LEDGER_PROMPTS
 from recollect.agents.curator import CuratorAgent, CuratorPrompts
 from recollect.agents.fold import FoldAgent, FoldPrompts
-from recollect.config import AnswerConfig, DeltaConfig, RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import (
+    AnswerAndToolsConfig,
+    AnswerConfig,
+    DeltaConfig,
+    RolloutConfig,
+    TrainConfig,
+    ValidationConfig,
+)
 from recollect.errors import UserError
+from recollect.memory.bank_tools import BankTools
 from recollect.memory.retrieval import Retrieval
 from recollect.memory.tools import MemoryTools
 from recollect.tasks.ledger import Ledger
@@ -58,6 +68,24 @@ PRESETS: dict[str, TrainConfig] = {
         tasks=Ledger(),
         agent=FoldAgent(query_aware=False),
         reward=AnswerConfig("value_match"),
+    ),
+    "bank": TrainConfig(
+        name="bank",
+        model=ModelConfig(gradient_checkpointing=True),
+        tasks=Ledger(),
+        agent=BankAgent(
+            chunk_size=None,
+            tools=BankTools(passage_size=None),
+            prompts=LEDGER_PROMPTS,
+        ),
+        reward=AnswerAndToolsConfig(),
+        rollout=RolloutConfig(tasks=32, n=16, timeout=3600),
+        advantage="grpo_std",
+        optim=OptimConfig(warmup_steps=0),
+        updates_per_step=4,
+        val=ValidationConfig(tasks=64),
+        test_freq=10,
+        save_freq=20,
     ),
     "curator": TrainConfig(
         name="curator",

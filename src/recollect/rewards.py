@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -9,7 +10,7 @@ from typing import Protocol
 from recollect import metrics
 from recollect.errors import UserError
 from recollect.memory.base import Memory
-from recollect.types import Episode
+from recollect.types import Context, Episode
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Score:
     parts: dict[str, float] = field(default_factory=dict)
     contexts: Sequence[float | None] = ()
     """Either empty or one entry per context; None takes the episode's reward."""
+    answers: Sequence[float] = ()
+    """One per question: how well it was answered, without any bonus."""
 
 
 class Reward(Protocol):
@@ -39,15 +42,79 @@ class AnswerReward:
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score every answer against its question's accepted answers."""
-        if not episode.task.questions:
-            raise UserError(
-                f"task {episode.task.id!r} has no questions, so nothing in it can be rewarded",
-                "give every task at least one question, or leave the task out",
-            )
-        scores = [
-            self.score(answer, question.answers)
-            for answer, question in zip(episode.answers, episode.task.questions, strict=True)
-        ]
+        scores = answer_scores(episode, self.score)
         mean = sum(scores) / len(scores)
         own = [None if c.question is None else scores[c.question] for c in episode.contexts]
-        return Score(mean, {"answer": mean}, own)
+        return Score(mean, {"answer": mean}, own, scores)
+
+
+@dataclass(frozen=True)
+class AnswerAndTools:
+    r"""Answers, a bonus for boxed ones, and a bonus for tool calls that succeed (UMA's reward).
+
+    With the score s_i of question i's answer, b_i = 1 if it holds a box with something in it, and
+    the share u_c of chat c's tool calls that succeeded (0 for a chat without calls):
+
+        outcome_i         s_i + boxed_bonus * b_i
+        question chat i   outcome_i + tool_bonus * u_c
+        any other chat    mean of all outcomes + tool_bonus * u_c
+        the episode       mean of all outcomes + tool_bonus * mean of u_c over its chats
+
+    Unlike the published system: a tool that finds nothing has not succeeded, and a call that was
+    malformed or refused counts as one that failed; the box may stand anywhere in the answer, not
+    only in its last 300 characters, and an empty one earns nothing; whether an answer without a box
+    can be right is the metric's business; and numbers are compared as numbers, not as substrings.
+    """
+
+    score: Callable[[str, tuple[str, ...]], float] = metrics.value_match
+    boxed_bonus: float = 0.5
+    tool_bonus: float = 0.5
+
+    async def __call__(self, episode: Episode, memory: Memory) -> Score:
+        """Score the answers, and every chat for what it did itself."""
+        scores = answer_scores(episode, self.score)
+        boxed = [float(bool((metrics.boxed(answer) or "").strip())) for answer in episode.answers]
+        outcomes = [s + self.boxed_bonus * b for s, b in zip(scores, boxed, strict=True)]
+        outcome = sum(outcomes) / len(outcomes)
+        shares = [succeeded(context) for context in episode.contexts]
+        own = [
+            (outcome if c.question is None else outcomes[c.question]) + self.tool_bonus * share
+            for c, share in zip(episode.contexts, shares, strict=True)
+        ]
+        tools = sum(shares) / len(shares) if shares else 0.0
+        parts = {
+            "answer": sum(scores) / len(scores),
+            "boxed": sum(boxed) / len(boxed),
+            "tools/success": tools,
+            **tool_use(episode.contexts),
+        }
+        return Score(outcome + self.tool_bonus * tools, parts, own, scores)
+
+
+def answer_scores(episode: Episode, score: Callable[[str, tuple[str, ...]], float]) -> list[float]:
+    """Score every answer of an episode."""
+    if not episode.task.questions:
+        raise UserError(
+            f"task {episode.task.id!r} has no questions, so nothing in it can be rewarded",
+            "give every task at least one question, or leave the task out",
+        )
+    return [
+        score(answer, question.answers)
+        for answer, question in zip(episode.answers, episode.task.questions, strict=True)
+    ]
+
+
+def succeeded(context: Context) -> float:
+    """Return the share of a chat's tool calls that did what was asked; 0 without any."""
+    calls = context.counts.get("calls", 0)
+    return context.counts.get("ok", 0) / calls if calls else 0.0
+
+
+def tool_use(contexts: Sequence[Context]) -> dict[str, float]:
+    """Add up what was counted in the chats."""
+    total: Counter[str] = Counter()
+    turns = 0
+    for context in contexts:
+        total.update(context.counts)
+        turns += len(context.turns)
+    return {"turns": turns, **{f"tools/{name}": count for name, count in total.items()}}

@@ -98,3 +98,4 @@ def _enter(episode: Episode, score: Score) -> None:
         context.reward = reward
     episode.reward = score.reward
     episode.scores = dict(score.parts)
+    episode.answer_scores = list(score.answers)

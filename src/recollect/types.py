@@ -141,6 +141,8 @@ class Episode:
     """Named measurements beside the reward."""
     failure: Failure | None = None
     seconds: float = 0.0
+    answer_scores: list[float] = field(default_factory=list)
+    """One per question: how well it was answered, without any bonus."""
 
     @property
     def ok(self) -> bool:

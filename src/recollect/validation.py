@@ -42,13 +42,12 @@ def by_category(groups: Sequence[Sequence[Episode]]) -> dict[str, Accuracy]:
 
 
 def _score(episode: Episode, questions: Sequence[int]) -> float:
-    """Score some questions of an episode: by their own contexts, where such were rewarded."""
+    """Score some questions of an episode; all alike if its reward does not tell them apart."""
     if not episode.ok:
         return 0.0
-    own = [c.reward for c in episode.contexts if c.question in questions and c.reward is not None]
-    if len(own) != len(questions):
+    if not episode.answer_scores:
         return episode.scores["answer"]
-    return sum(own) / len(own)
+    return sum(episode.answer_scores[i] for i in questions) / len(questions)
 
 
 def _summary(scores: Sequence[Sequence[float]], failed: int) -> Accuracy:

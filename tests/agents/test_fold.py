@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.agents.fold import NO_MEMORY, FoldAgent, FoldPrompts, cut_centre
+from recollect.agents.fold import NO_MEMORY, FoldAgent, FoldPrompts
+from recollect.agents.windows import cut_centre
 from recollect.chat import Chats, Model
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory

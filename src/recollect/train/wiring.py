@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from recollect.agents.bank import BankAgent
 from recollect.agents.base import Agent
 from recollect.agents.curator import CuratorAgent
 from recollect.chat import Model
-from recollect.config import DeltaConfig, TrainConfig
+from recollect.config import AnswerAndToolsConfig, DeltaConfig, EmbedConfig, TrainConfig
 from recollect.delta import MemoryDelta
 from recollect.judge import Judge
+from recollect.memory.store import Embed
 from recollect.memory.trials import MemoryStoreManager
 from recollect.metrics import METRICS
 from recollect.readers import (
@@ -22,30 +25,46 @@ from recollect.readers import (
     TextReader,
 )
 from recollect.remote import RemoteModel
-from recollect.rewards import AnswerReward, Reward
+from recollect.rewards import AnswerAndTools, AnswerReward, Reward
 from recollect.tasks.base import RememberedFamily
+
+if TYPE_CHECKING:
+    from recollect.embed.memories import EmbedOptions
 
 
 def make_agent(config: TrainConfig) -> Agent:
     """Give an agent that works on memories those that the tasks are about."""
     if isinstance(config.agent, CuratorAgent) and config.remembered:
         return replace(config.agent, stores=open_stores(config, config.remembered))
+    if isinstance(config.agent, BankAgent) and config.agent.tools.embedding:
+        return replace(config.agent, embed=open_embedder(config.embed))
     return config.agent
+
+
+def open_embedder(embed: EmbedConfig) -> Embed:
+    """Embed whatever is read, with the vectors of a cache where the settings name one."""
+    from recollect.embed.live import LiveEmbedder
+
+    options = _embed_options(embed)
+    return LiveEmbedder(options.embedder(), options.open_cache() if embed.cache else None)
 
 
 def open_stores(config: TrainConfig, tasks: RememberedFamily) -> MemoryStoreManager:
     """Index the memories of the tasks, with their vectors where the settings name a cache."""
-    embed = config.embed
-    if embed.cache is None:
+    if config.embed.cache is None:
         return MemoryStoreManager(tasks.corpora())
     from recollect.embed.live import LiveEmbedder
-    from recollect.embed.memories import EmbedOptions
 
-    options = EmbedOptions(
-        embed.cache, embed.cache, embed.model, embed.url, embed.dtype, device=embed.device
-    )
+    options = _embed_options(config.embed)
     cache = options.open_cache()
     return MemoryStoreManager(tasks.corpora(cache.matrix), LiveEmbedder(options.embedder(), cache))
+
+
+def _embed_options(embed: EmbedConfig) -> EmbedOptions:
+    from recollect.embed.memories import EmbedOptions
+
+    folder = embed.cache or Path()  # only ever read from
+    return EmbedOptions(folder, folder, embed.model, embed.url, embed.dtype, device=embed.device)
 
 
 def make_reward(config: TrainConfig, model: Model) -> Reward:
@@ -55,6 +74,8 @@ def make_reward(config: TrainConfig, model: Model) -> Reward:
     after an update, where the policy is the reader.
     """
     reward = config.reward
+    if isinstance(reward, AnswerAndToolsConfig):
+        return AnswerAndTools(METRICS[reward.metric], reward.boxed_bonus, reward.tool_bonus)
     if not isinstance(reward, DeltaConfig):
         return AnswerReward(METRICS[reward.metric])
     scorer: Scorer = MetricScorer(METRICS[reward.metric])
