@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from recollect.agents.prompts import check_fields, fill
+from recollect.agents.prompts import check_fields, fill, solve_from
 from recollect.agents.windows import Window, is_due, windows
 from recollect.chat import Chats
 from recollect.concurrency import concurrently
@@ -42,8 +42,8 @@ class FoldPrompts:
         " everything in it that still matters. Reply with the new memory only.\n\nNew memory:"
     )
     answer: str = (
-        "You have read a long text and kept a memory of it. Solve the problem from the memory and"
-        " put the answer in \\boxed{}.\n\n<problem>\n{problem}\n</problem>\n\n"
+        f"You have read a long text and kept a memory of it. {solve_from('the memory')}"
+        "\n\n<problem>\n{problem}\n</problem>\n\n"
         "<memory>\n{memory}\n</memory>\n\nYour answer:"
     )
     unknown_problem: str = "Questions about anything in the text will be asked when it has ended."

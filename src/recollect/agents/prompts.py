@@ -8,6 +8,14 @@ from collections.abc import Collection
 from recollect.errors import UserError
 from recollect.rendering import Message, Part, user
 
+BOXED = "put the answer in \\boxed{}"
+"""How every agent asks for answers, so that they compare."""
+
+
+def solve_from(source: str) -> str:
+    """Say what an answer is to be found in, and how it is to be given."""
+    return f"Solve the problem from {source} and {BOXED}."
+
 
 def fill(template: str, **fields: Part) -> Message:
     """Make a user message of a text, with the given parts where it names them.

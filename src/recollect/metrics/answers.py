@@ -1,4 +1,4 @@
-"""Scores for answers: `(prediction, answers) -> float` in [0, 1], the best over the accepted ones."""
+"""Scores for answers: `(prediction, answers) -> float` in [0, 1], the best over all accepted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """RULER's string match: which of the references stand in the prediction, whatever the case.
 
 As published it looks for substrings, so "5" is found in "45": its references are long numbers and
-rare words. Unlike the published one, a reference of which nothing is left ("", "the") is never found.
+rare words. Unlike the published one, what is nothing ("", "the") is never found.
 """
 
 from __future__ import annotations

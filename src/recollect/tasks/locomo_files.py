@@ -1,8 +1,7 @@
 """LoCoMo as Parquet: written in verl's schema, read back as Tasks and as memories.
 
 A folder holds `train.parquet` and `test.parquet` (one row per question), `memories.parquet`,
-`sessions.parquet`, `conversations.parquet` (for question answering) and `report.json`. The same
-input gives the same bytes.
+`sessions.parquet` and `report.json`. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from recollect.disk import make_folder, replacing
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft, name_of
-from recollect.tasks import locomo_qa
 from recollect.tasks.locomo import (
     ADVERSARIAL,
     CATEGORIES,
@@ -33,7 +31,6 @@ from recollect.tasks.locomo import (
     read_locomo,
     split,
 )
-from recollect.tasks.table import write_tasks
 from recollect.types import Question, Task
 
 _TEXTS = pa.list_(pa.string())
@@ -165,7 +162,6 @@ def build_locomo(options: LocomoOptions) -> LocomoReport:
         for s in conversation.sessions
     ]
     _write(options.output / "sessions.parquet", sessions, _SESSIONS)
-    write_tasks(options.output / locomo_qa.FILE, locomo_qa.conversation_tasks([*read.values()]))
     written = [row["extra_info"] for part in rows.values() for row in part]
     asked = sum(len(conversation.questions) for conversation in read.values())
     report = LocomoReport(

@@ -1,0 +1,48 @@
+"""Agents by name, as an evaluation asks for them. They share their limits, so that they compare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from recollect.agents.bank import BankAgent
+from recollect.agents.base import Agent
+from recollect.agents.closed_book import ClosedBookAgent
+from recollect.agents.fold import FoldAgent
+from recollect.agents.full_context import FullContextAgent
+from recollect.agents.oracle import OracleAgent
+from recollect.agents.rag import RagAgent
+from recollect.agents.rolling import RollingAgent
+from recollect.memory.store import Embed
+
+
+def agents(
+    chunk_size: int = 5000,
+    max_memory_tokens: int = 1024,
+    max_answer_tokens: int = 1024,
+    embed: Embed | None = None,
+) -> dict[str, Agent]:
+    """Return every agent, reading so much at a time and answering in so many tokens.
+
+    The passages that RAG shows take as much room as a chunk; `embed` is needed for rag_dense and
+    rag_hybrid.
+    """
+    rag = RagAgent(max_context_tokens=chunk_size, max_answer_tokens=max_answer_tokens)
+    fold = FoldAgent(chunk_size, max_memory_tokens, max_answer_tokens)
+    bank = BankAgent(chunk_size, max_core_tokens=max_memory_tokens, embed=embed)
+    longest = max(max_memory_tokens, max_answer_tokens)
+    return {
+        "full_context": FullContextAgent(max_answer_tokens=max_answer_tokens),
+        "closed_book": ClosedBookAgent(max_answer_tokens),
+        "oracle": OracleAgent(max_answer_tokens),
+        "rag": rag,
+        "rag_dense": replace(rag, mode="dense", embed=embed),
+        "rag_hybrid": replace(rag, mode="hybrid", embed=embed),
+        "fold": fold,
+        "fold_blind": replace(fold, query_aware=False),
+        "rolling": RollingAgent(chunk_size, max_memory_tokens, max_answer_tokens),
+        "bank": replace(bank, limits=replace(bank.limits, max_turn_tokens=longest)),
+    }
+
+
+AGENTS = agents()
+"""With their usual settings."""

@@ -1,0 +1,96 @@
+"""RAG: cut the text into passages, index them, and answer each question from the best few.
+
+The index is the episode's memory: it grows as the text is read and holds nothing that comes later
+than the question. No model is asked while it is built, but vectors are where the mode wants them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from recollect.agents.asking import ask, check_positive, from_text, room_for_text, tokenizer_of
+from recollect.agents.windows import is_due, windows
+from recollect.chat import Chats
+from recollect.errors import UserError
+from recollect.memory.corpus import Corpus
+from recollect.memory.entries import number_of
+from recollect.memory.search import MODES, Mode
+from recollect.memory.store import Embed, Store
+from recollect.types import Question, Task
+
+
+@dataclass(frozen=True)
+class RagAgent:
+    """Answer every question from the passages that a search for it finds."""
+
+    mode: Mode = "bm25"
+    """bm25 counts words, dense compares vectors, hybrid fuses both rankings."""
+    chunk_size: int | None = 256
+    """Tokens per passage; None takes the task's own chunks as they are."""
+    top_k: int = 20
+    max_context_tokens: int = 5000
+    """Tokens of all passages together; the one that does not fit is cut, the rest left out."""
+    max_answer_tokens: int = 1024
+    order: Literal["text", "rank"] = "text"
+    """How the passages found are shown: as they stood in the text, or the best first."""
+    embed: Embed | None = field(default=None, repr=False)
+    """For dense and hybrid; whoever runs the agent puts it in."""
+
+    def __post_init__(self) -> None:
+        names = ("chunk_size", "top_k", "max_context_tokens", "max_answer_tokens")
+        check_positive(**{name: getattr(self, name) for name in names})
+        if self.mode not in MODES:
+            raise UserError(f"mode is {self.mode!r}", f"choose from {', '.join(MODES)}")
+        if self.order not in ("text", "rank"):
+            raise UserError(f"order is {self.order!r}", "choose from text, rank")
+
+    def new_memory(self, task: Task) -> Store:
+        """Start with an empty index."""
+        if self.mode != "bm25" and self.embed is None:
+            raise UserError(
+                f"retrieval by {self.mode} needs an embedder",
+                "name one with --embed.model (minilm needs no download), or use bm25",
+            )
+        return Store(Corpus.build(task.id), self.embed)
+
+    async def run(self, task: Task, chats: Chats, memory: Store) -> list[str]:
+        """Index the text, asking each question at its position."""
+        tokenizer = tokenizer_of(chats, "memory")
+        pending = dict(enumerate(task.questions))
+        answers: dict[int, str] = {}
+        for ids, read in windows(task, tokenizer, self.chunk_size):
+            passage = tokenizer.decode(ids).strip()
+            if passage:
+                memory.add(passage)
+            due = {i: q for i, q in pending.items() if is_due(q, read)}
+            answers |= await self._ask(due, chats, memory)
+            pending = {i: q for i, q in pending.items() if i not in due}
+        answers |= await self._ask(pending, chats, memory)
+        return [answers[i] for i in range(len(task.questions))]
+
+    async def _ask(
+        self, questions: dict[int, Question], chats: Chats, memory: Store
+    ) -> dict[int, str]:
+        found = {i: await self._passages(q, chats, memory) for i, q in questions.items()}
+        return await ask(
+            chats, questions, lambda i, q: from_text(q, found[i]), self.max_answer_tokens
+        )
+
+    async def _passages(self, question: Question, chats: Chats, memory: Store) -> list[int]:
+        """Return the tokens of what a question is answered from."""
+        tokenizer = tokenizer_of(chats, "answer")
+        room = room_for_text(chats.model("answer"), question, self.max_answer_tokens)
+        left = min(room, self.max_context_tokens)
+        gap = tokenizer.encode("\n\n")
+        kept: list[tuple[int, list[int]]] = []
+        for hit in await memory.search(question.text, self.top_k, self.mode) if len(memory) else ():
+            left -= len(gap) if kept else 0
+            if left < 1:
+                break
+            ids = tokenizer.encode(hit.entry.content)[:left]
+            kept.append((number_of(hit.entry.id), ids))
+            left -= len(ids)
+        ordered = sorted(kept) if self.order == "text" else kept
+        spread = [token for _, ids in ordered for token in (*gap, *ids)]
+        return spread[len(gap) :]

@@ -1,0 +1,316 @@
+"""The baselines: what each shows its model, when, and what scripted readers then score."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from recollect.agents.asking import NOTHING
+from recollect.agents.base import Agent
+from recollect.agents.closed_book import ClosedBookAgent
+from recollect.agents.full_context import FullContextAgent
+from recollect.agents.named import AGENTS, agents
+from recollect.agents.oracle import OracleAgent
+from recollect.agents.prompts import BOXED
+from recollect.agents.rag import RagAgent
+from recollect.chat import ContextFull, Model
+from recollect.errors import UserError
+from recollect.metrics import SCORES
+from recollect.policies.scripted import ScriptedPolicy
+from recollect.rendering import Renderer
+from recollect.rewards import AnswerReward
+from recollect.rollout import Rollout
+from recollect.tasks.recall import Recall
+from recollect.types import Question, Task
+from tests.agents.play import TOKENIZER, Played, play
+
+TEXT = re.compile(r"<text>\n(.*)\n</text>", re.DOTALL)
+
+
+def shown(played: Played) -> list[str]:
+    """Return the texts that questions were asked about."""
+    matches = (TEXT.search(prompt) for prompt in played.prompts["answer"])
+    return [match[1] if match else "" for match in matches]
+
+
+def task(*chunks: str, positions: Sequence[int | None] = (None,), **kept: object) -> Task:
+    questions = tuple(
+        Question(f"Q{i}: which one?", ("x",), position=position, **kept)
+        for i, position in enumerate(positions)
+    )
+    return Task("t", chunks, questions)
+
+
+# --- what they show -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["full_context", "closed_book", "oracle", "rag"])
+def test_baselines_ask_in_the_same_words_and_in_role_answer(name: str) -> None:
+    played = play(AGENTS[name], task("one", "two", positions=(None, None)))
+    assert [c.role for c in played.contexts] == ["answer", "answer"]
+    assert [c.label for c in played.contexts] == ["question 1", "question 2"]
+    assert [c.stratum for c in played.contexts] == ["question 1", "question 2"]
+    assert [c.question for c in played.contexts] == [0, 1]
+    for i, prompt in enumerate(played.prompts["answer"]):
+        assert f" and {BOXED}." in prompt
+        assert f"<problem>\nQ{i}: which one?\n</problem>\n\nYour answer:" in prompt
+
+
+@pytest.mark.parametrize("name", ["fold", "fold_blind", "rolling", "bank"])
+def test_agents_with_a_memory_build_it_in_role_memory_and_ask_in_the_same_words(name: str) -> None:
+    prompts = play(AGENTS[name], task("one")).prompts
+    assert len(prompts["memory"]) == len(prompts["answer"]) == 1
+    assert "one" in prompts["memory"][0] and "boxed" not in prompts["memory"][0]
+    assert BOXED in prompts["answer"][0]
+    assert ("Q0" in prompts["memory"][0]) == (name in ("fold", "rolling"))  # query-aware
+
+
+def test_full_context_shows_the_text_up_to_the_question() -> None:
+    played = play(FullContextAgent(), task("one", "two", "three", positions=(1, None, 0, 7)))
+    assert [c.question for c in played.contexts] == [2, 0, 1, 3]
+    assert shown(played) == ["one", "one\n\ntwo", *["one\n\ntwo\n\nthree"] * 2]
+
+
+def test_closed_book_shows_no_text() -> None:
+    prompt = play(ClosedBookAgent(), task("secret")).prompts["answer"][0]
+    assert "secret" not in prompt and "from what you know" in prompt
+
+
+def test_full_context_fills_the_window_and_not_a_token_more() -> None:
+    text = "x" * 300
+    for truncation in ("head", "tail", "middle"):
+        agent = FullContextAgent(truncation, max_answer_tokens=40)
+        asked = task("A" + text + "Z", positions=(None, None))
+        asked = replace(asked, questions=(*asked.questions[:1], Question("Longer? " * 3, ("x",))))
+        played = play(agent, asked, lambda _prompt: "y" * 60, window=400)
+        sizes = [context.turns[0].start for context in played.contexts]
+        assert max(sizes) == 360 and min(sizes) < 360  # one cut for both questions
+        assert [len(a) for a in played.answers] == [40, 40]
+        assert all(context.counts == {"truncated": 1} for context in played.contexts)
+        for part in shown(played):
+            assert part.startswith("A") == (truncation != "tail")
+            assert part.endswith("Z") == (truncation != "head")
+    fits = play(FullContextAgent(max_answer_tokens=40), task(text), window=1000)
+    assert shown(fits) == [text] and fits.contexts[0].counts == {}
+
+
+def test_full_context_limits() -> None:
+    played = play(FullContextAgent("head", max_context_tokens=5), task("abcdefgh"))
+    assert shown(played) == ["abcde"]
+    with pytest.raises(ContextFull, match="longer than the 5 tokens"):
+        play(FullContextAgent("error", max_context_tokens=5), task("abcdefgh"))
+    with pytest.raises(ContextFull, match="fill the window"):
+        play(FullContextAgent(max_answer_tokens=1), task("abc"), window=20)
+
+
+def test_oracle_shows_exactly_the_evidence_in_the_order_of_the_text() -> None:
+    played = play(OracleAgent(), task("zero", "one", "two", "three", evidence=(3, 1, 3)))
+    assert shown(played) == ["one\n\nthree"]
+    without = play(OracleAgent(), task("zero"))
+    assert shown(without) == [NOTHING] and without.contexts[0].counts == {"no evidence": 1}
+    with pytest.raises(ContextFull):
+        play(OracleAgent(10), task("x" * 500, evidence=(0,)), window=400)
+
+
+# --- retrieval ------------------------------------------------------------------------------------
+
+FACTS = (
+    "Maria keeps a tortoise in the garden.",
+    "The bridge was painted green in spring.",
+    "Pablo sold the old violin to a museum.",
+    "Nothing much happened on that day.",
+)
+
+
+def facts(question: str, position: int | None = None) -> Task:
+    return Task("t", FACTS, (Question(question, ("x",), position=position),))
+
+
+def test_rag_shows_the_best_passages_in_the_order_of_the_text() -> None:
+    own = RagAgent(chunk_size=None, top_k=2)
+    question = "Which museum has the old violin that Pablo sold, and which bridge?"
+    assert shown(play(own, facts(question))) == [f"{FACTS[1]}\n\n{FACTS[2]}"]
+    ranked = shown(play(replace(own, order="rank"), facts(question)))
+    assert ranked == [f"{FACTS[2]}\n\n{FACTS[1]}"]
+    assert shown(play(own, facts("xyzzy?"))) == [NOTHING]
+    assert shown(play(own, Task("t", (), (Question("What?", ("x",)),)))) == [NOTHING]
+
+
+def test_rag_finds_nothing_that_comes_later() -> None:
+    own = RagAgent(chunk_size=None, top_k=1)
+    assert shown(play(own, facts("Who sold the violin?", 1))) != [f"{FACTS[2]}"]
+    assert shown(play(own, facts("Who sold the violin?", 2))) == [f"{FACTS[2]}"]
+
+
+def test_rag_cuts_passages_to_their_size_and_to_the_budget() -> None:
+    played = play(RagAgent(chunk_size=10, top_k=99), task("which " * 20))
+    passages = [entry.content for entry in played.memory.entries()]
+    assert len(passages) == 12 and {len(TOKENIZER.encode(p)) <= 10 for p in passages} == {True}
+    budget = play(RagAgent(chunk_size=10, top_k=99, max_context_tokens=25), task("which " * 20))
+    assert len(TOKENIZER.encode(shown(budget)[0])) == 25
+    tight = play(RagAgent(chunk_size=10, max_answer_tokens=30), task("which " * 20), window=230)
+    assert tight.contexts[0].turns[0].start == 200  # the window less the answer
+
+
+def test_the_index_is_the_memory_and_can_be_replayed() -> None:
+    agent = RagAgent(chunk_size=None)
+    played = play(agent, facts("Who sold the violin?"))
+    assert [op.data["content"] for op in played.memory.ops] == list(FACTS)
+    again = agent.new_memory(facts("?"))
+    for op in played.memory.ops:
+        again.apply(op)
+    assert again.snapshot() == played.memory.snapshot()
+
+
+async def letters(texts: Sequence[str], kind: str = "document") -> np.ndarray:
+    """Embed a text by how often it has each letter."""
+    rows = [[text.lower().count(letter) + 0.01 for letter in "abcdefghijklmnop"] for text in texts]
+    return np.array(rows, np.float32) / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("mode", ["dense", "hybrid"])
+def test_rag_by_vectors(mode: str) -> None:
+    agent = RagAgent(mode, chunk_size=None, top_k=1, embed=letters)
+    sought = "Noting mach hapenned, on tath dai!"  # shares "on" with the last fact, and its letters
+    assert shown(play(agent, facts(sought))) == [f"{FACTS[3]}"]
+    with pytest.raises(UserError, match="needs an embedder"):
+        play(replace(agent, embed=None), facts(sought))
+
+
+# --- what scripted readers score ------------------------------------------------------------------
+
+EASY = Recall(chunks=6, questions=2, updates=0.0, distractors=2, filler=2)
+
+
+def reader(tasks: Sequence[Task]) -> ScriptedPolicy:
+    """Answer right where all of a question's evidence is in view, and else not at all."""
+    known = {q.text: (q, [t.chunks[i] for i in q.evidence]) for t in tasks for q in t.questions}
+
+    def answer(prompt: str) -> str:
+        asked = prompt.rpartition("<problem>\n")[2].partition("\n</problem>")[0]
+        question, evidence = known[asked]
+        if all(chunk in prompt for chunk in evidence):
+            return f"It is \\boxed{{{question.answers[0]}}}."
+        return "I do not know."
+
+    return ScriptedPolicy(TOKENIZER, answer)
+
+
+def unique(n: int) -> list[Task]:
+    """Make tasks of which no two ask the same question."""
+    seen: set[str] = set()
+    tasks = []
+    for made in (EASY.task(i) for i in range(10 * n)):
+        texts = {q.text for q in made.questions}
+        if len(tasks) < n and not texts & seen:
+            seen |= texts
+            tasks.append(made)
+    assert len(tasks) == n
+    return tasks
+
+
+def measure(agent: Agent, tasks: Sequence[Task], policy: ScriptedPolicy) -> dict[str, float]:
+    """Run the agent on all tasks; return the mean of every score, failures counted as wrong."""
+    model = Model(policy, Renderer(TOKENIZER))
+    rollout = Rollout(agent, {"memory": model, "answer": model}, AnswerReward())
+    groups = asyncio.run(rollout.groups(tasks, 1, ("test",)))
+    episodes = [episode for group in groups for episode in group]
+    asked = [
+        (answer, question)
+        for episode in episodes
+        for answer, question in zip(
+            episode.answers or [""] * len(episode.task.questions),
+            episode.task.questions,
+            strict=True,
+        )
+    ]
+    return {n: sum(score(a, q) for a, q in asked) / len(asked) for n, score in SCORES.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("oracle", 1.0), ("full_context", 1.0), ("rag", 1.0), ("closed_book", 0.0)],
+)
+def test_a_reader_that_sees_the_evidence_scores_one(name: str, expected: float) -> None:
+    agent = AGENTS[name]
+    if isinstance(agent, RagAgent):
+        agent = replace(agent, chunk_size=None, top_k=6)
+    tasks = unique(8)
+    scores = measure(agent, tasks, reader(tasks))
+    numeric = scores.pop("numeric_match")
+    assert numeric == 0.0  # no answer is a number
+    assert scores == pytest.approx(dict.fromkeys(scores, expected))
+
+
+def test_retrieval_that_misses_the_evidence_is_wrong() -> None:
+    tasks = unique(8)
+    narrow = replace(AGENTS["rag"], chunk_size=None, top_k=1)
+    assert measure(narrow, tasks, reader(tasks))["exact_match"] < 1.0
+    short = FullContextAgent("tail", max_context_tokens=800)
+    assert 0.0 < measure(short, tasks, reader(tasks))["exact_match"] < 1.0
+
+
+def test_always_yes_gets_what_it_deserves() -> None:
+    tasks = [
+        Task("a", ("x",), (Question("Is it?", ("yes",)), Question("Who?", ("Ada Lovelace",)))),
+        Task("b", ("x",), (Question("Is that?", ("no",)), Question("Where?", ("Yes, Arizona",)))),
+    ]
+    scores = measure(FullContextAgent(), tasks, ScriptedPolicy(TOKENIZER, lambda _: "yes"))
+    assert scores["exact_match"] == scores["sub_exact_match"] == scores["ruler_recall"] == 1 / 4
+    assert scores["token_f1"] == scores["rouge_l"] == pytest.approx((1 + 2 / 3) / 4)
+    assert scores["boxed_exact_match"] == scores["numeric_match"] == 0.0
+    boxed = ScriptedPolicy(TOKENIZER, lambda _: r"\boxed{yes}")
+    assert measure(FullContextAgent(), tasks, boxed)["boxed_exact_match"] == 1 / 4
+
+
+def test_an_echo_of_the_context_gets_what_it_deserves() -> None:
+    chunk = "one two three four five six seven eight Paris ten"
+    tasks = [Task("a", (chunk,), (Question("Which city?", ("Paris",)),))]
+
+    def echo(prompt: str) -> str:
+        return prompt.partition("<text>\n")[2].partition("\n</text>")[0]
+
+    scores = measure(FullContextAgent(), tasks, ScriptedPolicy(TOKENIZER, echo))
+    assert scores["exact_match"] == scores["boxed_exact_match"] == 0.0
+    assert scores["token_f1"] == scores["rouge_l"] == pytest.approx(2 / 11)
+    # Containment cannot tell an echo from an answer. What bounds it is the answer's length:
+    assert scores["sub_exact_match"] == scores["ruler_recall"] == 1.0
+    capped = measure(FullContextAgent(max_answer_tokens=20), tasks, ScriptedPolicy(TOKENIZER, echo))
+    assert capped["sub_exact_match"] == capped["ruler_recall"] == 0.0
+    boxed = ScriptedPolicy(TOKENIZER, lambda prompt: f"\\boxed{{{echo(prompt)}}}")
+    assert measure(FullContextAgent(), tasks, boxed)["boxed_exact_match"] == 0.0
+
+
+# --- names and settings ---------------------------------------------------------------------------
+
+
+def test_named_agents_share_their_limits() -> None:
+    made = agents(chunk_size=300, max_memory_tokens=50, max_answer_tokens=20, embed=letters)
+    assert made.keys() == AGENTS.keys()
+    assert {a.max_answer_tokens for name, a in made.items() if name != "bank"} == {20}
+    assert made["bank"].limits.max_turn_tokens == 50
+    assert made["fold"].chunk_size == made["rolling"].chunk_size == 300
+    assert made["rag"].max_context_tokens == 300 and made["rag_hybrid"].embed is letters
+    assert made["fold"].query_aware and not made["fold_blind"].query_aware
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FullContextAgent("sideways"), "truncation is 'sideways'"),
+        (lambda: FullContextAgent(max_context_tokens=0), "max_context_tokens is 0"),
+        (lambda: ClosedBookAgent(0), "max_answer_tokens is 0"),
+        (lambda: OracleAgent(-1), "max_answer_tokens is -1"),
+        (lambda: RagAgent("fuzzy"), "mode is 'fuzzy'"),
+        (lambda: RagAgent(order="random"), "order is 'random'"),
+        (lambda: RagAgent(top_k=0), "top_k is 0"),
+    ],
+)
+def test_impossible_settings_are_refused(make, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make()
