@@ -312,3 +312,36 @@ def test_every_token_is_heard_as_it_is_drawn(tmp_path):
 
     replies = asyncio.run(both())
     assert heard == [list(zip(r.token_ids, r.logprobs, strict=True)) for r in replies]
+
+
+@pytest.mark.parametrize("limit", [512, 7])
+def test_what_is_computed_together_does_not_depend_on_when_a_server_answers(tmp_path, limit):
+    """Half of the replies lead to a second prompt, after something that takes its time."""
+    model = load_model(ModelConfig(path=str(tiny_model(tmp_path))))
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(3, 90, rng.integers(4, 30)).tolist() for _ in range(40)]
+
+    def replies(times: np.ndarray) -> list[Completion]:
+        policy = LocalPolicy(model, max_running=limit)
+        away = 0
+        policy.hold = lambda: away > 0
+
+        async def one(i: int) -> Completion:
+            nonlocal away
+            for turn in range(2):
+                reply = await policy.sample(prompts[i][turn:], Sampling(max_tokens=5, seed=i))
+                if i % 2:
+                    break
+                away += 1
+                await asyncio.sleep(times[i, turn])
+                away -= 1
+                await asyncio.gather(asyncio.create_task(asyncio.sleep(0)))
+            return reply
+
+        async def every() -> list[Completion]:
+            return await asyncio.gather(*(one(i) for i in range(len(prompts))))
+
+        return asyncio.run(every())
+
+    first = replies(rng.uniform(0, 0.01, (len(prompts), 2)))
+    assert replies(rng.uniform(0, 0.01, (len(prompts), 2))) == first  # to the last bit

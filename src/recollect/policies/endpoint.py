@@ -115,6 +115,8 @@ class Client:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.calls = 0
+        self.in_flight = 0
+        """Calls without an answer yet, those that wait for a slot or a retry included."""
         self.failures: Counter[str] = Counter()
         """Failed attempts by kind; a call that succeeds in the end may have had some."""
         self.tokens: Counter[str] = Counter()
@@ -132,8 +134,17 @@ class Client:
         self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any]], T], seed: int = 0
     ) -> T:
         """Send a request, and `read` the answer; the seed decides how long retries wait."""
-        data = json.dumps(body, separators=(",", ":")).encode()
         self.calls += 1
+        self.in_flight += 1
+        try:
+            return await self._patiently(path, body, read, seed)
+        finally:
+            self.in_flight -= 1
+
+    async def _patiently(
+        self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any]], T], seed: int
+    ) -> T:
+        data = json.dumps(body, separators=(",", ":")).encode()
         attempt = 0
         while True:
             try:

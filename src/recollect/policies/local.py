@@ -3,13 +3,13 @@
 A step is three verbs: admit waiting requests, compute their prompts, give every running sequence
 one more token. Requests join and leave at any step, so a short episode never waits for a long one.
 Prompts that begin alike are computed once. Nothing depends on the clock: the same requests in the
-same order give the same tokens.
+same order give the same tokens. Where others decide when requests come, `hold` keeps it so.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ from recollect.types import Completion, Sampling, StopReason
 
 BLOCK_MIN = 256
 """Prompts at least this long are kept as blocks; shorter ones are cheaper to copy."""
+HOPS = 16
+"""Rounds of the event loop after which whoever got an answer has asked for what comes next."""
 LEVELS = tuple(16 << i for i in range(20))
 """Prefix lengths under which prompts are looked up."""
 
@@ -51,6 +53,10 @@ class LocalPolicy:
         self.max_running = max_running
         self.prefill_tokens = prefill_tokens
         self.cache_bytes = cache_bytes
+        self.hold: Callable[[], bool] | None = None
+        """While it says true, no step is taken: answers of a server are on their way. What is
+        computed together then does not depend on when they come, nor do the last bits of what is
+        computed. It costs the time in which both could have worked."""
         self._driver: asyncio.Task[None] | None = None
         self._cache = self._make_cache()
         self._waiting: list[Request] = []
@@ -96,7 +102,7 @@ class LocalPolicy:
         """Step until no request is left, letting the askers run in between."""
         try:
             while True:
-                await asyncio.sleep(0)
+                await self._settled()
                 self._waiting = [r for r in self._waiting if not r.done.done()]
                 if not self._waiting and not self._running:
                     return
@@ -106,6 +112,17 @@ class LocalPolicy:
                 if not request.done.done():
                     request.done.set_exception(error)
             self.reset()
+
+    async def _settled(self) -> None:
+        """Let the askers run: once, or until none of them waits for anyone but us."""
+        await asyncio.sleep(0)
+        quiet = 0
+        while self.hold and quiet < HOPS:
+            busy = self.hold()
+            quiet = 0 if busy else quiet + 1
+            await asyncio.sleep(0.0005 if busy else 0)
+        if self.hold:
+            self._waiting.sort(key=lambda r: (r.prompt.astype(">u4").tobytes(), r.sampling.seed))
 
     @torch.inference_mode()
     def step(self) -> None:

@@ -1,7 +1,8 @@
 """LoCoMo as Parquet: written in verl's schema, read back as Tasks and as memories.
 
 A folder holds `train.parquet` and `test.parquet` (one row per question), `memories.parquet`,
-`sessions.parquet` and `report.json`. The same input gives the same bytes.
+`sessions.parquet`, `conversations.parquet` (for question answering) and `report.json`. The same
+input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from recollect.disk import make_folder, replacing
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft, name_of
+from recollect.tasks import locomo_qa
 from recollect.tasks.locomo import (
     ADVERSARIAL,
     CATEGORIES,
@@ -31,6 +33,7 @@ from recollect.tasks.locomo import (
     read_locomo,
     split,
 )
+from recollect.tasks.table import write_tasks
 from recollect.types import Question, Task
 
 _TEXTS = pa.list_(pa.string())
@@ -162,6 +165,7 @@ def build_locomo(options: LocomoOptions) -> LocomoReport:
         for s in conversation.sessions
     ]
     _write(options.output / "sessions.parquet", sessions, _SESSIONS)
+    write_tasks(options.output / locomo_qa.FILE, locomo_qa.conversation_tasks([*read.values()]))
     written = [row["extra_info"] for part in rows.values() for row in part]
     asked = sum(len(conversation.questions) for conversation in read.values())
     report = LocomoReport(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from recollect.errors import UserError
 from recollect.tasks.base import TaskFamily
@@ -138,6 +139,62 @@ def _world(spec: TaskSpec, folder: Path) -> TaskFamily:
     return World()
 
 
+def _ruler(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.ruler import Ruler
+
+    refuse(spec, "documents")
+    family = Ruler(folder=folder)
+    return replace(
+        family,
+        variant=spec.variant or family.variant,
+        tokens=spec.length or family.tokens,
+        **_place(spec),
+    )
+
+
+def _babilong(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.babilong import BabiLong
+
+    refuse(spec, "documents")
+    family = BabiLong(folder=folder)
+    return replace(
+        family,
+        variant=spec.variant or family.variant,
+        tokens=spec.length or family.tokens,
+        **_place(spec),
+    )
+
+
+def _longmemeval(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.longmemeval import LongMemEval
+
+    refuse(spec, "length", "documents", "position")
+    return LongMemEval(spec.variant or "s", folder)
+
+
+def _locomo(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.locomo_qa import LocomoQA
+
+    refuse(spec, "length", "documents", "position")
+    family = LocomoQA(folder=folder)
+    return replace(family, variant=spec.variant) if spec.variant else family
+
+
+def _beam(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.beam import Beam
+
+    refuse(spec, "length", "documents", "position")
+    return Beam(spec.variant or "100k", folder)
+
+
+def _place(spec: TaskSpec) -> dict[str, Any]:
+    """Read a position: first, middle, last, or a depth from 0 to 1 for families that have one."""
+    if not spec.position:
+        return {}
+    number = re.fullmatch(r"[01]?\.?\d+", spec.position)
+    return {"depth": float(spec.position)} if number else {"position": spec.position}
+
+
 def _chunks(example: TaskFamily, tokens: int) -> int:
     """Return how many chunks have about so many tokens, judging by some tasks of the family."""
     texts = [text for i in range(4) for text in example.task(i, 0, "test").chunks]
@@ -149,6 +206,11 @@ OPENERS: Mapping[str, Opener] = MappingProxyType(
         "recall": _recall,
         "ledger": _ledger,
         "world": _world,
+        "ruler": _ruler,
+        "babilong": _babilong,
+        "longmemeval": _longmemeval,
+        "locomo": _locomo,
+        "beam": _beam,
     }
 )
 """Every family there is; a new one is a line here."""

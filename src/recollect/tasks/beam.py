@@ -1,0 +1,177 @@
+"""BEAM: a user's long chats with an assistant, and twenty questions about each, of ten abilities.
+
+Reads the official files and says what it found. Answers are graded by their rubric, which a task's
+meta holds; knows nothing of judges.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from recollect.errors import UserError
+from recollect.tasks.base import Split
+from recollect.tasks.dealt import deal, pick
+from recollect.tasks.findings import Findings
+from recollect.tasks.jsonstream import json_items
+from recollect.tasks.table import TaskTable
+from recollect.types import Question, Task
+
+ABILITIES = (
+    "abstention",
+    "contradiction_resolution",
+    "event_ordering",
+    "information_extraction",
+    "instruction_following",
+    "knowledge_update",
+    "multi_session_reasoning",
+    "preference_following",
+    "summarization",
+    "temporal_reasoning",
+)
+VARIANTS = ("100k", "500k", "1m", "10m")
+
+_ANSWERS = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance")
+_MARKER = re.compile(r"\s*->->\s*[\d,\s]*$")
+"""Where a question stands in the plan the chats were made from; no user ever said it."""
+_FIX = (
+    "download the folder chats/100K of mohammadtavakoli78/BEAM and type"
+    " `recollect data beam FOLDER --variant 100k`"
+)
+
+
+@dataclass(frozen=True)
+class Beam:
+    """What `recollect data beam` wrote, as a task family: one task per conversation."""
+
+    name: ClassVar[str] = "beam"
+    metric: ClassVar[str] = "judge"
+
+    variant: str = "100k"
+    folder: Path = Path("data/beam")
+    train_fraction: float = 0.0
+    """Share of the conversations for training; by default all of them are for evaluation."""
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise UserError(
+                f"beam has no variant {self.variant!r}", f"choose from {', '.join(VARIANTS)}"
+            )
+
+    def size(self, split: Split) -> int:
+        """Count the conversations of a split."""
+        return len(self._splits[split])
+
+    def longer(self, times: int) -> Beam:
+        """Refuse: the conversations are as long as they are."""
+        if times != 1:
+            raise UserError("BEAM has fixed lengths", f"choose from {', '.join(VARIANTS)}")
+        return self
+
+    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+        """Return the index-th task; held-out ones come in one order and only once."""
+        fix = "ask for fewer tasks, or set train_fraction"
+        return self._table.task(pick(self._splits[split], index, seed, split, self.name, fix))
+
+    @cached_property
+    def _table(self) -> TaskTable:
+        return TaskTable(self.folder / f"{self.variant}.parquet", _FIX)
+
+    @cached_property
+    def _splits(self) -> dict[Split, list[int]]:
+        return deal(self._table.ids, self.train_fraction)
+
+
+def read_beam(path: Path, findings: Findings) -> Iterator[Task]:
+    """Read conversations: one per line of a file, or one per numbered folder."""
+    seen: set[str] = set()
+    items = _folders(path) if path.is_dir() else json_items(path)
+    for number, item in enumerate(items):
+        try:
+            task = parse_item(item, findings)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{path} item {number} does not have the shape of BEAM: {error!r}", _FIX
+            ) from error
+        if task.id in seen:
+            raise UserError(f"{path} holds {task.id} more than once", "keep one of them")
+        seen.add(task.id)
+        yield task
+    if not seen:
+        raise UserError(f"{path} holds no conversation of BEAM", _FIX)
+
+
+def _folders(path: Path) -> Iterator[dict[str, Any]]:
+    for folder in sorted(
+        (f for f in path.iterdir() if f.name.isdigit()), key=lambda f: int(f.name)
+    ):
+        # The shortened chat is the one upstream's own answers were made from. Its name is misspelt.
+        chats = [folder / name for name in ("chat_trunecated.json", "chat.json")]
+        chat = next((file for file in chats if file.is_file()), chats[-1])
+        questions = folder / "probing_questions" / "probing_questions.json"
+        try:
+            yield {
+                "conversation_id": int(folder.name),
+                "chat": json.loads(chat.read_text(encoding="utf-8")),
+                "probing_questions": json.loads(questions.read_text(encoding="utf-8")),
+            }
+        except (OSError, ValueError) as error:
+            raise UserError(f"{folder} cannot be read: {error}", _FIX) from None
+
+
+def parse_item(item: Mapping[str, Any], findings: Findings) -> Task:
+    """Make a task of one conversation: its exchanges are the chunks."""
+    id = f"beam-{item['conversation_id']}"
+    chunks: list[str] = []
+    where: dict[int, int] = {}
+    for batch in item["chat"]:
+        date = batch.get("time_anchor")
+        for exchange in batch["turns"]:
+            date = next((m["time_anchor"] for m in exchange if m.get("time_anchor")), date)
+            where.update({int(message["id"]): len(chunks) for message in exchange})
+            said = [f"{m['role']}: {_MARKER.sub('', m['content']).strip()}" for m in exchange]
+            chunks.append("\n\n".join([f"[{date}]" if date else "[no date]", *said]))
+    questions, about = [], []
+    for ability, asked in item["probing_questions"].items():
+        if ability not in ABILITIES:
+            findings.problems.append(f"{id}: the ability {ability!r} is unknown")
+        for number, probe in enumerate(asked):
+            name = f"{id}-{ability}-{number + 1}"
+            questions.append(_question(name, ability, probe, where, findings))
+            rubric = [str(line) for line in probe["rubric"]]
+            about.append({"id": name, "type": ability, "rubric": rubric})
+            findings.categories[ability] += 1
+    return Task(id, tuple(chunks), tuple(questions), Beam.name, {"questions": about})
+
+
+def _question(
+    name: str,
+    ability: str,
+    probe: Mapping[str, Any],
+    where: Mapping[int, int],
+    findings: Findings,
+) -> Question:
+    answers = tuple(str(probe[key]).strip() for key in _ANSWERS if probe.get(key))
+    if not answers:
+        findings.problems.append(f"{name}: has no answer, only a rubric")
+        answers = ("; ".join(map(str, probe["rubric"])),)
+    ids = list(_numbers(probe.get("source_chat_ids")))
+    if missing := sorted({id for id in ids if id not in where}):
+        findings.problems.append(f"{name}: there are no messages {missing} that its evidence names")
+    evidence = tuple(sorted({where[id] for id in ids if id in where}))
+    return Question(str(probe["question"]).strip(), answers[:1], ability, evidence)
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    """Find the message numbers in a list, or in lists by name."""
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (n for part in value.values() for n in _numbers(part))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        yield from (n for part in value for n in _numbers(part))

@@ -1,0 +1,39 @@
+"""Items that exist once, dealt to a training and a test split, and asked for by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import TypeVar
+
+from recollect.errors import UserError
+from recollect.seeds import derive
+from recollect.tasks.base import Split
+
+Item = TypeVar("Item")
+
+
+def deal(names: Sequence[str], train_fraction: float) -> dict[Split, list[int]]:
+    """Deal places to the splits by a hash of their names, so that a part keeps to the whole's."""
+    if not 0 <= train_fraction <= 1:
+        raise UserError(f"train_fraction is {train_fraction}", "set it between 0 and 1")
+    parts: dict[Split, list[int]] = {"train": [], "test": []}
+    for place, name in enumerate(names):
+        trained = derive("split", name) % 10_000 < 10_000 * train_fraction
+        parts["train" if trained else "test"].append(place)
+    return parts
+
+
+def pick(items: Sequence[Item], index: int, seed: int, split: Split, name: str, fix: str) -> Item:
+    """Return the index-th item of a split.
+
+    Training goes round, in an order that the seed draws anew every time. Held-out items come only
+    once and in one order whatever the seed, so that seeds and lengths can be compared in pairs.
+    """
+    lap, place = divmod(index, max(1, len(items)))
+    if not items or (lap and split == "test"):
+        raise UserError(f"there are {len(items)} {split} tasks, not {index + 1}", fix)
+    order = list(range(len(items)))
+    key = (seed, lap) if split == "train" else ("held out",)
+    Random(derive(name, split, *key)).shuffle(order)
+    return items[order[place]]

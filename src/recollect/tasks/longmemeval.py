@@ -1,0 +1,174 @@
+"""LongMemEval: one question about what a user told an assistant over many dated sessions.
+
+Reads the official files (oracle, S or M), with their flaws, and says what it found. Knows nothing
+of judges: a task's meta says what one needs to know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from recollect.errors import UserError
+from recollect.tasks.base import Split
+from recollect.tasks.dealt import deal, pick
+from recollect.tasks.findings import Findings
+from recollect.tasks.jsonstream import json_items
+from recollect.tasks.table import TaskTable
+from recollect.types import Question, Task
+
+TYPES = (
+    "single-session-user",
+    "single-session-assistant",
+    "single-session-preference",
+    "multi-session",
+    "temporal-reasoning",
+    "knowledge-update",
+)
+ABSTENTION = "abstention"
+"""The category of questions whose answer was never said: right is to say that one does not know."""
+VARIANTS = ("oracle", "s", "m")
+"""Only the sessions with the answer, about 50 sessions, or about 500."""
+
+_DATE = re.compile(r"(\d{4})/(\d\d)/(\d\d) \(\w+\) (\d\d):(\d\d)")
+_FIX = (
+    "download longmemeval_{oracle,s_cleaned,m_cleaned}.json (xiaowu0162/longmemeval-cleaned on"
+    " Hugging Face) and type `recollect data longmemeval FILE`"
+)
+
+
+@dataclass(frozen=True)
+class LongMemEval:
+    """What `recollect data longmemeval` wrote, as a task family."""
+
+    name: ClassVar[str] = "longmemeval"
+    metric: ClassVar[str] = "judge"
+
+    variant: str = "s"
+    folder: Path = Path("data/longmemeval")
+    train_fraction: float = 0.0
+    """Share of the questions for training; by default all of them are for evaluation."""
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise UserError(
+                f"longmemeval has no variant {self.variant!r}", f"choose from {', '.join(VARIANTS)}"
+            )
+
+    def size(self, split: Split) -> int:
+        """Count the questions of a split."""
+        return len(self._splits[split])
+
+    def longer(self, times: int) -> LongMemEval:
+        """Refuse: the histories are as long as they are."""
+        if times != 1:
+            raise UserError("LongMemEval has three lengths", "choose oracle, s or m")
+        return self
+
+    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+        """Return the index-th task; held-out ones come in one order and only once."""
+        fix = "ask for fewer tasks, or set train_fraction"
+        return self._table.task(pick(self._splits[split], index, seed, split, self.name, fix))
+
+    @cached_property
+    def _table(self) -> TaskTable:
+        return TaskTable(self.folder / f"{self.variant}.parquet", _FIX)
+
+    @cached_property
+    def _splits(self) -> dict[Split, list[int]]:
+        return deal(self._table.ids, self.train_fraction)
+
+
+def read_longmemeval(path: Path, findings: Findings) -> Iterator[Task]:
+    """Read an official file, one task at a time."""
+    seen: set[str] = set()
+    for number, item in enumerate(json_items(path)):
+        try:
+            task = parse_item(item, findings)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{path} item {number} does not have the shape of LongMemEval: {error!r}", _FIX
+            ) from error
+        if task.id in seen:
+            raise UserError(f"{path} holds {task.id} more than once", "keep one of them")
+        seen.add(task.id)
+        yield task
+
+
+def parse_item(item: Mapping[str, Any], findings: Findings) -> Task:
+    """Make a task of one item: its sessions by date are the chunks."""
+    id, kind = str(item["question_id"]), str(item["question_type"])
+    if kind not in TYPES:
+        findings.problems.append(f"{id}: the type {kind!r} is unknown")
+    sessions = sorted(
+        zip(
+            item["haystack_dates"],
+            item["haystack_session_ids"],
+            item["haystack_sessions"],
+            strict=True,
+        ),
+        key=lambda session: _when(session[0]),  # stable: equal dates keep the file's order
+    )
+    evidence = _evidence(id, item["answer_session_ids"], sessions, findings)
+    asked = str(item["question"]).strip()
+    date = item.get("question_date")
+    if date:
+        asked = f"It is {date} now. {asked}"
+        late = [sessions[i][1] for i in evidence if _when(sessions[i][0]) > _when(date)]
+        findings.problems += [
+            f"{id}: {name} holds evidence from after the question" for name in late
+        ]
+    else:
+        findings.problems.append(f"{id}: has no date of the question")
+    abstains = id.endswith("_abs")
+    category = ABSTENTION if abstains else kind
+    findings.categories[category] += 1
+    turns = [[i, n] for i in evidence for n, turn in enumerate(sessions[i][2]) if _marked(turn)]
+    about = {
+        "id": id,
+        "type": kind,
+        "abstention": abstains,
+        "date": date,
+        "evidence_turns": turns,
+    }
+    question = Question(asked, (str(item["answer"]).strip(),), category, evidence)
+    meta = {
+        "questions": [about],
+        "sessions": [str(session[1]) for session in sessions],
+        "dates": [session[0] for session in sessions],
+    }
+    chunks = tuple(_session(date, turns) for date, _, turns in sessions)
+    return Task(id, chunks, (question,), LongMemEval.name, meta)
+
+
+def _evidence(
+    id: str, wanted: Sequence[str], sessions: Sequence[tuple[str, str, Any]], findings: Findings
+) -> tuple[int, ...]:
+    names = [session[1] for session in sessions]
+    for name in sorted(set(wanted) - set(names)):
+        findings.problems.append(f"{id}: there is no session {name} that its evidence names")
+    for name, times in Counter(names).items():
+        if times > 1:
+            findings.problems.append(f"{id}: holds the session {name} {times} times")
+    return tuple(i for i, name in enumerate(names) if name in wanted)
+
+
+def _session(date: str, turns: Sequence[Mapping[str, Any]]) -> str:
+    said = [f"{turn['role']}: {str(turn['content']).strip()}" for turn in turns]
+    return "\n\n".join([f"[{date}]", *said])
+
+
+def _marked(turn: Mapping[str, Any]) -> bool:
+    return bool(turn.get("has_answer"))
+
+
+def _when(date: str) -> tuple[int, ...]:
+    found = _DATE.fullmatch(str(date).strip())
+    if not found:
+        raise ValueError(f"{date!r} is no date")
+    return tuple(map(int, found.groups()))

@@ -1,0 +1,198 @@
+"""RULER: thirteen kinds of questions about texts of any length, in their published configurations.
+
+Needles in haystacks, chains of variables and word counts are made from a seed; haystacks of prose
+come from a folder of books, documents from SQuAD and HotpotQA. Knows nothing of agents or models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from types import MappingProxyType
+from typing import ClassVar
+
+from recollect.errors import UserError
+from recollect.seeds import derive
+from recollect.tasks import ruler_documents as documents
+from recollect.tasks.base import Split
+from recollect.tasks.dealt import pick
+from recollect.tasks.haystack import (
+    NOISE,
+    Haystack,
+    Position,
+    Source,
+    check_lengths,
+    check_place,
+    draw_depths,
+    plant,
+    read_books,
+    show_place,
+)
+from recollect.tasks.lengths import BYTES_PER_TOKEN
+from recollect.tasks.ruler_counts import common_words, frequent_words
+from recollect.tasks.ruler_needles import (
+    NEEDLES,
+    Chain,
+    Hay,
+    Hidden,
+    hide_chain,
+    hide_needles,
+    key_in,
+    needle_hay,
+)
+from recollect.types import Question, Task
+
+VARIANTS = (*NEEDLES, "vt", "cwe", "fwe", "qa_1", "qa_2")
+
+DENSITY: Mapping[str, float] = MappingProxyType(
+    {"niah_multikey_2": 2.3, "niah_multikey_3": 1.3, "cwe": 1.9, "fwe": 2.4}
+)
+"""Bytes per token where a text is not prose, for tokenizers that take digits one by one."""
+
+_FULL = 0.99
+"""How much of the wanted length is filled: lengths are estimates, and none should be exceeded."""
+_QUESTION_TOKENS = 80
+"""Room for the question, whose length is part of the whole."""
+_BOOKS = "put public-domain books (.txt or .txt.gz) into {folder}, or choose niah_single_1"
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """A family of RULER tasks: one kind, one length."""
+
+    name: ClassVar[str] = "ruler"
+
+    variant: str = "niah_single_1"
+    tokens: int = 8192
+    """Length of text and question, estimated."""
+    chunk_tokens: int = 512
+    """Length of a chunk; in qa_1 and qa_2 a chunk is a document."""
+    position: Position = "any"
+    """Where the evidence stands; not for cwe and fwe, which need the whole text."""
+    depth: float | None = None
+    """Where the evidence stands exactly, from 0 (start) to 1 (end), instead."""
+    folder: Path = Path("data/ruler")
+    """Holds books/ (essays), squad.json (qa_1) and hotpotqa.json (qa_2), each maybe gzipped."""
+
+    def __post_init__(self) -> None:
+        if self.variant not in VARIANTS:
+            raise UserError(
+                f"ruler has no variant {self.variant!r}", f"choose from {', '.join(VARIANTS)}"
+            )
+        check_lengths(self.tokens, self.chunk_tokens)
+        check_place(self.position, self.depth)
+        if self.variant in ("cwe", "fwe") and (self.position != "any" or self.depth is not None):
+            raise UserError(
+                f"{self.variant} needs its whole text, so its evidence has no position",
+                "leave position and depth away",
+            )
+
+    @property
+    def metric(self) -> str:
+        """Every reference must be found, or for questions about documents one of them."""
+        return "ruler_any" if self.variant in ("qa_1", "qa_2") else "ruler_recall"
+
+    @property
+    def bytes_per_token(self) -> float:
+        """How dense this kind of text is, which decides how much of it has `tokens` tokens."""
+        return DENSITY.get(self.variant, BYTES_PER_TOKEN)
+
+    def size(self, split: Split) -> int | None:
+        """Count the questions about documents; all else has no end."""
+        return len(self._pool.splits[split]) if self.metric == "ruler_any" else None
+
+    def longer(self, times: int) -> Ruler:
+        """Return the same kind at so many times the length."""
+        return replace(self, tokens=self.tokens * times)
+
+    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+        """Make one task; it depends on nothing but the settings and these three."""
+        rng = Random(derive("ruler", self.variant, seed, split, index))
+        if self.variant in ("cwe", "fwe"):
+            return self._counted(self._id(index, seed, split), rng)
+        if self.variant in ("qa_1", "qa_2"):
+            return self._documents(index, seed, split)
+        return self._planted(self._id(index, seed, split), rng)
+
+    def _id(self, index: int, seed: int, split: Split) -> str:
+        place = show_place(self.position, self.depth)
+        return f"ruler-{self.variant}-{split}-{seed}-{index}-of-{self.tokens}-tokens{place}"
+
+    @property
+    def _room(self) -> int:
+        """Tokens for the text, as the fixed estimate counts them."""
+        density = self.bytes_per_token / BYTES_PER_TOKEN
+        return int(_FULL * self.tokens * density) - _QUESTION_TOKENS
+
+    @property
+    def _chunk_tokens(self) -> int:
+        return max(1, int(self.chunk_tokens * self.bytes_per_token / BYTES_PER_TOKEN))
+
+    def _planted(self, id: str, rng: Random) -> Task:
+        niah = NEEDLES.get(self.variant)
+        hidden = hide_needles(niah, rng) if niah else hide_chain(Chain(), rng)
+        haystack = self._haystack(niah.hay if niah else Chain().hay, hidden, rng)
+        depths = draw_depths(len(hidden.sentences), rng, self.position, self.depth)
+        if not hidden.ordered:
+            rng.shuffle(depths)
+        order = sorted(range(len(depths)), key=lambda i: depths[i])
+        chunks = plant(
+            haystack,
+            [hidden.sentences[i] for i in order],
+            [depths[i] for i in order],
+            self._room,
+            self._chunk_tokens,
+            "\n" if niah and niah.hay == "needles" else " ",
+        )
+        wanted = [place for place, i in enumerate(order) if i in hidden.wanted]
+        evidence = tuple(sorted({chunks.chunk_of(place) for place in wanted}))
+        question = Question(hidden.question, hidden.answers, self.variant, evidence)
+        meta = {"depths": [round(depths[i], 4) for i in hidden.wanted]}
+        return Task(id, chunks, (question,), self.name, meta)
+
+    def _haystack(self, hay: Hay, hidden: Hidden, rng: Random) -> Haystack:
+        if hay == "needles":
+            keys = tuple(key_in(sentence) for sentence in hidden.sentences)
+            return needle_hay(NEEDLES[self.variant], rng.getrandbits(63), keys)
+        if hay == "noise":
+            return Source(NOISE).cycle(rng)
+        books = self.folder / "books"
+        if not books.is_dir():
+            raise UserError(
+                f"{self.variant} hides its needles in prose, and there is no folder {books}",
+                _BOOKS.format(folder=books),
+            )
+        return read_books(books).cycle(rng)
+
+    def _counted(self, id: str, rng: Random) -> Task:
+        make = common_words if self.variant == "cwe" else frequent_words
+        counted = make(self._room, self._chunk_tokens, rng)
+        evidence = tuple(range(len(counted.text)))
+        question = Question(counted.question, counted.answers, self.variant, evidence)
+        return Task(id, counted.text, (question,), self.name)
+
+    def _documents(self, index: int, seed: int, split: Split) -> Task:
+        pool = self._pool
+        fix = "ask for fewer, or give a file with more questions"
+        item = pick(pool.splits[split], index, seed, split, f"{self.name} {self.variant}", fix)
+        # The text is the item's own: another length adds documents and changes nothing else.
+        rng = Random(derive("ruler", self.variant, "text", seed, item.id))
+        chunks = documents.gather(pool, item, self._room, rng, self.position, self.depth)
+        at = [place for place, document in enumerate(chunks.order) if document in item.gold]
+        question = Question(item.question, item.answers, self.variant, tuple(at))
+        meta = {"item": item.id, "depths": [round(i / len(chunks), 4) for i in at]}
+        return Task(self._id(index, seed, split), chunks, (question,), self.name, meta)
+
+    @property
+    def _pool(self) -> documents.Pool:
+        stem, read, fix = {
+            "qa_1": ("squad", documents.read_squad, documents.SQUAD_FIX),
+            "qa_2": ("hotpotqa", documents.read_hotpotqa, documents.HOTPOTQA_FIX),
+        }[self.variant]
+        for ending in (".json", ".jsonl", ".json.gz", ".jsonl.gz"):
+            if (path := self.folder / f"{stem}{ending}").is_file():
+                return read(path)
+        path = self.folder / f"{stem}.json"
+        raise UserError(f"{self.variant} needs {path}, which is not there", f"{fix} as {path}")
