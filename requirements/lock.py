@@ -17,7 +17,7 @@ BUILD = ["hatchling", "editables"]
 # file -> (the command it serves, what to install on top of the previous file)
 FILES = {
     "demo.txt": ("make demo", [*TORCH, *BUILD, f"{HERE.parent}[local]"]),
-    "test.txt": ("make test", [f"{HERE.parent}[test,check]"]),
+    "test.txt": ("make test", [f"{HERE.parent}[serve,test,check]"]),
     "bench.txt": ("make bench", [f"{HERE.parent}[bench]"]),
 }
 

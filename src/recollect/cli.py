@@ -12,6 +12,7 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
 
   recollect train [PRESET] [--any.setting value]   train an agent; --dry-run shows what it would do
   recollect eval [PRESET] [--any.setting value]    measure held-out accuracy, at several lengths
+  recollect serve CHECKPOINT                       serve a model to OpenAI's clients
   recollect data locomo --input FILE --output DIR  turn a LoCoMo file into tasks and memories
   recollect data embed --input DIR --cache DIR     compute the vectors of memories once
   recollect doctor                                 what is installed, what is missing, the fix
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verbs: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
         "eval": _eval,
+        "serve": _serve,
         "data": _data,
         "doctor": _doctor,
     }
@@ -87,6 +89,24 @@ def _eval(args: list[str]) -> int:
     from recollect.evaluate import run_evaluation
 
     return run_evaluation(config)
+
+
+def _serve(args: list[str]) -> int:
+    import tyro
+
+    from recollect.serve.settings import ServeConfig
+
+    config = tyro.cli(ServeConfig, args=args, prog="recollect serve")
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"serving needs {error.name}", "pip install 'recollect[local,serve]'"
+        ) from None
+    from recollect.serve.server import run_server
+
+    return run_server(config)
 
 
 def _data(args: list[str]) -> int:

@@ -1,0 +1,1 @@
+"""`recollect serve`: an OpenAI-compatible server over the embedded engine."""

@@ -1,0 +1,135 @@
+"""The engine of a server: the sampler in a thread and an event loop of its own.
+
+So the web server's loop never waits for torch, nor torch for a slow client. Requests and tokens
+cross between the two loops, and the tokens of one step cross together. Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from recollect.policies.local import LocalPolicy
+from recollect.train.batch import pack
+from recollect.train.model import LoadedModel
+from recollect.types import Completion, Sampling
+
+T = TypeVar("T")
+Heard = Callable[[int, float], None]
+Call = tuple[Heard, int, float]
+
+ROWS = 256
+"""Positions scored at once: with a large vocabulary the logits of a whole window are too many."""
+FLOOR = -9999.0
+"""Stands for minus infinity, which JSON cannot write."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely each token of a sequence was, and what would have been likelier."""
+
+    logprobs: list[float]
+    top: list[list[tuple[int, float]]]
+    """The most likely tokens at each place, the likeliest first."""
+
+
+class Engine:
+    """One model behind a thread; its methods may be called from any event loop."""
+
+    def __init__(self, model: LoadedModel, max_running: int, cache_gib: float) -> None:
+        self.model = model
+        self.policy = LocalPolicy(model, max_running, cache_bytes=int(cache_gib * 2**30))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._spoken: dict[asyncio.AbstractEventLoop, list[Call]] = {}
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are still served."""
+        return self._thread.is_alive()
+
+    async def close(self) -> None:
+        """Cancel what is left and end the thread."""
+
+        async def cancel() -> None:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        await self._call(cancel())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+
+    async def sample(
+        self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None
+    ) -> Completion:
+        """Continue a prompt; cancelling this frees what the engine holds for it.
+
+        `heard` is called in the asker's loop with every token, as soon as it is drawn.
+        """
+        asker = asyncio.get_running_loop()
+
+        def speak(token: int, logprob: float) -> None:
+            assert heard is not None
+            if not self._spoken:
+                self._loop.call_soon(self._deliver)
+            self._spoken.setdefault(asker, []).append((heard, token, logprob))
+
+        return await self._call(self.policy.sample(prompt_ids, sampling, speak if heard else None))
+
+    def _deliver(self) -> None:
+        """Carry a step's tokens over to those who asked for them."""
+        spoken, self._spoken = self._spoken, {}
+        for loop, calls in spoken.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_hear, calls)
+
+    async def score(
+        self, token_ids: Sequence[int], start: int, temperature: float, top: int
+    ) -> Score:
+        """Score the tokens from `start` on (at least 1), given all those before each."""
+        return await self._call(self._score(token_ids, start, temperature, top))
+
+    async def _score(
+        self, token_ids: Sequence[int], start: int, temperature: float, top: int
+    ) -> Score:
+        model = self.model
+        score = Score([], [])
+        with torch.inference_mode(), model.autocast:
+            rows = pack([token_ids], device=model.device)
+            hidden = model.hidden(rows.ids, rows.positions, rows.plan)
+        for at in range(start, len(token_ids), ROWS):
+            await asyncio.sleep(0)  # others get their tokens in between
+            ids = torch.tensor(token_ids[at : at + ROWS], device=model.device)
+            with torch.inference_mode(), model.autocast:
+                logits = model.logits(hidden[at - 1 : at - 1 + len(ids)])
+                logprobs = (logits / (temperature or 1.0)).log_softmax(-1).clamp(min=FLOOR)
+            score.logprobs.extend(logprobs.gather(1, ids[:, None])[:, 0].tolist())
+            best = logprobs.topk(min(top, logprobs.shape[1]), -1)
+            for tokens, values in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+                score.top.append(list(zip(tokens, values, strict=True)))
+        return score
+
+    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return await asyncio.wrap_future(future)
+
+
+def _hear(calls: list[Call]) -> None:
+    for heard, token, logprob in calls:
+        heard(token, logprob)

@@ -1,0 +1,265 @@
+"""What clients may ask for: OpenAI's request bodies, checked where they come in.
+
+A setting the engine does not have is refused unless it asks for nothing, so that no client believes
+in a penalty or a grammar that was never applied. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from recollect.serve.refusal import Refusal
+
+IGNORED = (
+    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
+    *("prompt_cache_retention", "request_id", "priority"),
+)
+"""Settings that change nothing about a reply."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "repetition_penalty": (1,),
+    "length_penalty": (1,),
+    "logit_bias": ({},),
+    "top_k": (-1, 0),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "best_of": (1,),
+    "suffix": ("",),
+    "use_beam_search": (False,),
+    "ignore_eos": (False,),
+    "stop_token_ids": ([],),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True, False),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "chat_template_kwargs": ({},),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+}
+"""Settings the engine does not have, and the values with which they ask for nothing."""
+MAX_N = 128
+MAX_TOP = 20
+MAX_STOPS, LONGEST_STOP = 16, 256
+SMALLEST_TEMPERATURE = 0.01
+
+Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+
+
+class Body(BaseModel):
+    """No field is unknown, no type is bent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class StreamOptions(Body):
+    """What a stream tells beside its tokens."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+    continuous_usage_stats: Literal[False] = False
+
+
+class Asked(Body):
+    """What chats and completions have in common."""
+
+    model: str | None = None
+    max_tokens: int | None = Field(None, ge=0)
+    temperature: float | None = Field(None, ge=0, le=100)
+    top_p: float | None = Field(None, gt=0, le=1)
+    n: int | None = Field(None, ge=1, le=MAX_N)
+    seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+    include_stop_str_in_output: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_neutral(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        kept: dict[str, Any] = {}
+        for name, given in value.items():
+            if name in IGNORED or (name in NEUTRAL and given is None):
+                continue
+            if name not in NEUTRAL:
+                kept[name] = given
+            elif given not in NEUTRAL[name]:
+                raise ValueError(f"{name} is not supported; leave it out")
+        return kept
+
+    @field_validator("temperature")
+    @classmethod
+    def _not_tiny(cls, value: float | None) -> float | None:
+        if value is not None and 0 < value < SMALLEST_TEMPERATURE:
+            raise ValueError(f"it must be 0 or at least {SMALLEST_TEMPERATURE}")
+        return value
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Return the texts that end a reply."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        if len(given) > MAX_STOPS or not all(0 < len(text) <= LONGEST_STOP for text in given):
+            raise Refusal(
+                f"stop takes at most {MAX_STOPS} texts of 1 to {LONGEST_STOP} characters",
+                param="stop",
+            )
+        return tuple(given)
+
+
+PROMPT_KINDS = ("a text", "texts", "token ids", "many token ids")
+
+
+def _kind_of_prompt(value: Any) -> str:
+    if not isinstance(value, list):
+        return "a text"
+    if value and isinstance(value[0], str):
+        return "texts"
+    return "many token ids" if value and isinstance(value[0], list) else "token ids"
+
+
+Prompt = Annotated[
+    Annotated[str, Tag("a text")]
+    | Annotated[list[str], Tag("texts")]
+    | Annotated[list[int], Tag("token ids")]
+    | Annotated[list[list[int]], Tag("many token ids")],
+    Discriminator(_kind_of_prompt),  # trying each kind in turn would cost a long prompt dear
+]
+
+
+class CompletionAsked(Asked):
+    """A body of /v1/completions."""
+
+    prompt: Prompt
+    logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
+    echo: bool | None = None
+    add_special_tokens: bool = True
+    """Whether a text gets what the tokenizer puts around every text, such as a start token."""
+
+
+class Function(Body):
+    """What a called function is named, and its arguments as JSON text."""
+
+    name: Name
+    arguments: str
+
+
+class ToolCall(Body):
+    """A call in an earlier reply."""
+
+    id: Name
+    type: Literal["function"] = "function"
+    function: Function
+    index: int | None = None
+
+
+class TextPart(Body):
+    """A piece of a content."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(BaseModel):
+    """A message; what other fields it has (a refusal, audio, annotations) is not shown."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: Name | None = None
+    name: Name | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+
+class FunctionTool(Body):
+    """What a function is for and what it takes."""
+
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: Literal[False] | None = None
+
+
+class ToolAsked(Body):
+    """A tool that the model may call."""
+
+    type: Literal["function"]
+    function: FunctionTool
+
+
+class Prompted(Body):
+    """A chat so far, and the tools in it."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    tools: list[ToolAsked] | None = None
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """Return the tools as chat templates take them."""
+        return [tool.model_dump(exclude_none=True) for tool in self.tools or []]
+
+
+class ChatAsked(Asked, Prompted):
+    """A body of /v1/chat/completions."""
+
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
+    tool_choice: Literal["auto", "none"] | None = None
+    parallel_tool_calls: bool | None = None
+
+
+class TokenizeAsked(Body):
+    """A body of /tokenize: a text, or a chat."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    tools: list[ToolAsked] | None = None
+    add_special_tokens: bool = True
+
+
+class DetokenizeAsked(Body):
+    """A body of /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+AnyBody = TypeVar("AnyBody", bound=Body)
+
+
+def read(kind: type[AnyBody], body: bytes) -> AnyBody:
+    """Read a request body, or say what is wrong with it."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        raise Refusal(f"the body is not JSON: {first['ctx']['error']}")
+    # pydantic names the kind of prompt that it took it for as well
+    param = ".".join(str(part) for part in first["loc"] if part not in PROMPT_KINDS)
+    if first["type"] == "extra_forbidden":
+        raise Refusal(f"there is no setting {param!r} here; leave it out", param=param)
+    what = first["msg"].removeprefix("Value error, ")
+    raise Refusal(f"{param}: {what}" if param else what, param=param or None)

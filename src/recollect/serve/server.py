@@ -1,0 +1,147 @@
+"""A server's life: load, bind, say so, serve until told to stop, finish what is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from recollect.disk import replacing
+from recollect.errors import UserError
+from recollect.serve.app import make_app
+from recollect.serve.engine import Engine
+from recollect.serve.service import Service
+from recollect.serve.settings import ServeConfig
+from recollect.serve.source import find_source
+from recollect.train.model import LoadedModel
+
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A server that answers."""
+
+    url: str
+    """With /v1 at its end, as clients want it."""
+    service: Service
+
+
+def run_server(config: ServeConfig) -> int:
+    """Serve until a signal says to stop."""
+    key = _api_key(config)  # mistakes come before minutes of loading
+    source = find_source(config.checkpoint)
+    with _bind(config) as listener:
+        model = source.load(config.device, config.threads)
+        asyncio.run(_until_signal(model, config.name or source.name, config, listener, key))
+    return 0
+
+
+async def _until_signal(
+    model: LoadedModel, name: str, config: ServeConfig, listener: socket.socket, key: str
+) -> None:
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    async with serving(model, name, config, listener, key) as server:
+        print(f"serving {name} at {server.url}", flush=True)
+        if config.ready_file:
+            with replacing(config.ready_file) as file:
+                file.write_text(server.url + "\n")
+        await told.wait()
+        print("stopping", flush=True)
+
+
+@asynccontextmanager
+async def serving(
+    model: LoadedModel,
+    name: str,
+    config: ServeConfig = ServeConfig("", port=0),
+    listener: socket.socket | None = None,
+    api_key: str = "",
+) -> AsyncIterator[Serving]:
+    """Serve a loaded model while the block runs, in the loop it runs in."""
+    listener = listener or _bind(config)
+    service = Service(name, Engine(model, config.max_running, config.cache_gib), config.limits)
+    host, port = listener.getsockname()[:2]
+    hosts = LOCAL_NAMES if _is_loopback(host) else ()
+    server = _Server(
+        uvicorn.Config(
+            make_app(service, api_key=api_key, hosts=hosts),
+            http="h11",
+            loop="none",
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=int(config.drain),
+        )
+    )
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        while not server.started and not task.done():
+            await asyncio.sleep(0.01)
+        shown = f"[{host}]" if ":" in host else host
+        yield Serving(f"http://{shown}:{port}/v1", service)
+    finally:
+        server.should_exit = True
+        await task
+        await service.close()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the program around it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bind(config: ServeConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise UserError(
+            f"cannot listen at {config.host} port {config.port}: {error.strerror or error}",
+            "choose another --port (0 takes a free one) or --host",
+        ) from error
+    return listener
+
+
+def _api_key(config: ServeConfig) -> str:
+    """Return the key that clients must send; refuse to be open to a network by mistake."""
+    if config.api_key_env:
+        key = os.environ.get(config.api_key_env, "")
+        if not key:
+            raise UserError(
+                f"the environment variable {config.api_key_env} is empty",
+                f"set it: export {config.api_key_env}=...",
+            )
+        return key
+    if not _is_loopback(config.host) and not config.insecure:
+        raise UserError(
+            f"everybody who reaches {config.host} could use the server: it has no API key",
+            "name a variable that holds one with --api-key-env, or say --insecure",
+        )
+    return ""
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,332 @@
+"""From a checked request to its reply: prompts are rendered, choices are made, texts are streamed.
+
+Three threads, each with a tokenizer of its own (transformers' tokenizers change when they encode):
+the engine's, the web server's, and one that encodes prompts, so that a long one holds up nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from recollect.seeds import derive
+from recollect.serve.engine import Engine
+from recollect.serve.prompts import render
+from recollect.serve.refusal import Refusal, too_long
+from recollect.serve.replies import Done, Form, Job, Token
+from recollect.serve.requests import Asked, ChatAsked, ChatMessage, CompletionAsked
+from recollect.serve.settings import Limits
+from recollect.serve.text import Growing
+from recollect.serve.toolreplies import ToolReader
+from recollect.train.model import HFTokenizer
+from recollect.types import Completion, Sampling
+
+T = TypeVar("T")
+TEXT_TOKENS = 16
+"""The limit of a text completion that sets none: OpenAI's."""
+
+
+@dataclass
+class Service:
+    """One served model."""
+
+    name: str
+    engine: Engine
+    limits: Limits = Limits()
+    in_flight: int = 0
+    """Choices being made."""
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        own = self.engine.model.tokenizer
+        self.window = min(self.engine.model.window, self.limits.window)
+        self.tokenizer = _copied(own)
+        self._encoding = _copied(own)
+        self._encoder = ThreadPoolExecutor(1, "encoder")
+
+    async def close(self) -> None:
+        """End the threads."""
+        self._encoder.shutdown(cancel_futures=True)
+        await self.engine.close()
+
+    # --- prompts ---------------------------------------------------------------------------------
+
+    def check_model(self, name: str | None) -> None:
+        """Refuse any other model's name; none means this one."""
+        if name is not None and name != self.name:
+            raise Refusal(
+                f"there is no model {name!r} here, only {self.name!r}",
+                404,
+                param="model",
+                code="model_not_found",
+            )
+
+    async def _encoded(self, work: Callable[[HFTokenizer], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._encoder, work, self._encoding)
+
+    async def render(
+        self, messages: Sequence[ChatMessage], schemas: Sequence[dict[str, Any]]
+    ) -> list[int]:
+        """Render a chat."""
+        return await self._encoded(lambda tokenizer: render(tokenizer, messages, schemas))
+
+    async def encode(self, text: str, special: bool) -> list[int]:
+        """Encode a raw text, in which control tokens are what they are."""
+        return await self._encoded(
+            lambda tokenizer: list(
+                tokenizer.hf(text, add_special_tokens=special, split_special_tokens=False).input_ids
+            )
+        )
+
+    def check_ids(self, ids: Sequence[int]) -> None:
+        """Refuse tokens that the model does not have."""
+        size = self.tokenizer.vocab_size
+        if ids and not 0 <= min(ids) <= max(ids) < size:
+            bad = next(i for i in ids if not 0 <= i < size)
+            raise Refusal(f"token id {bad} is outside the vocabulary of {size}", param="prompt")
+
+    def _room(self, ids: Sequence[int]) -> int:
+        if not ids:
+            raise Refusal("the prompt is empty", param="prompt")
+        self.check_ids(ids)
+        if len(ids) >= self.window:
+            raise too_long(len(ids), self.window)
+        return self.window - len(ids)
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    async def chat(self, asked: ChatAsked) -> tuple[Form, list[Job]]:
+        """Turn a chat into choices to be made."""
+        self.check_model(asked.model)
+        if asked.max_tokens == 0:
+            raise Refusal("max_tokens must be at least 1", param="max_tokens")
+        schemas = asked.schemas if asked.tool_choice != "none" else []
+        ids = tuple(await self.render(asked.messages, schemas))
+        limit = asked.max_completion_tokens or asked.max_tokens or self.limits.max_tokens
+        reader = None
+        if schemas:
+            single = asked.parallel_tool_calls is False
+            reader = ToolReader(self.tokenizer, self.engine.policy, ids, schemas, single)
+        form = Form(
+            "chat",
+            self.tokenizer,
+            self.name,
+            logprobs=bool(asked.logprobs),
+            top=asked.top_logprobs or 0,
+            keep_stop=asked.include_stop_str_in_output,
+            token_ids=bool(asked.return_token_ids),
+            usage=bool(asked.stream_options and asked.stream_options.include_usage),
+        )
+        if form.top and not form.logprobs:
+            raise Refusal("top_logprobs needs logprobs: true", param="top_logprobs")
+        return _streamable(form, asked), self._jobs(asked, [ids], limit, reader)
+
+    async def text(self, asked: CompletionAsked) -> tuple[Form, list[Job]]:
+        """Turn a text completion into choices to be made."""
+        self.check_model(asked.model)
+        prompts, tokens = await self._prompts(asked)
+        limit = TEXT_TOKENS if asked.max_tokens is None else asked.max_tokens
+        if not limit and not asked.echo:
+            raise Refusal("max_tokens must be at least 1 without echo", param="max_tokens")
+        form = Form(
+            "text",
+            self.tokenizer,
+            self.name,
+            logprobs=asked.logprobs is not None,
+            top=asked.logprobs or 0,
+            echo=bool(asked.echo),
+            keep_stop=asked.include_stop_str_in_output,
+            token_ids=tokens if asked.return_token_ids is None else asked.return_token_ids,
+            usage=bool(asked.stream_options and asked.stream_options.include_usage),
+        )
+        return _streamable(form, asked), self._jobs(asked, prompts, limit)
+
+    async def _prompts(self, asked: CompletionAsked) -> tuple[list[tuple[int, ...]], bool]:
+        """Return the prompts as tokens, and whether they came as such."""
+        given: Any = asked.prompt
+        if isinstance(given, str):
+            given = [given]
+        if not given:
+            raise Refusal("the prompt is empty", param="prompt")
+        if isinstance(given[0], str):
+            special = asked.add_special_tokens
+            return [tuple(await self.encode(text, special)) for text in given], False
+        if isinstance(given[0], int):
+            given = [given]
+        return [tuple(ids) for ids in given], True
+
+    def _jobs(
+        self,
+        asked: Asked,
+        prompts: Sequence[tuple[int, ...]],
+        limit: int,
+        reader: ToolReader | None = None,
+    ) -> list[Job]:
+        """Make n choices of every prompt; each prompt draws as if it were alone."""
+        seed = secrets.randbits(63) if asked.seed is None else asked.seed & ((1 << 63) - 1)
+        n = asked.n or 1
+        jobs: list[Job] = []
+        for ids in prompts:
+            room = self._room(ids)
+            for choice in range(n):
+                sampling = Sampling(
+                    max_tokens=min(limit, room),
+                    temperature=1.0 if asked.temperature is None else asked.temperature,
+                    top_p=1.0 if asked.top_p is None else asked.top_p,
+                    stop=asked.stops,
+                    seed=derive(seed, choice) if choice else seed,
+                )
+                jobs.append(Job(len(jobs), ids, sampling, reader))
+        return jobs
+
+    # --- replies ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def admitted(self, jobs: Sequence[Job]) -> Iterator[None]:
+        """Count choices while they are made; refuse what would be too many."""
+        most = self.limits.requests
+        if len(jobs) > most:
+            raise Refusal(f"a request may ask for {most} choices, not {len(jobs)}", param="n")
+        if self.in_flight + len(jobs) > most:
+            raise Refusal(
+                f"the server is busy with {self.in_flight} requests; try again soon",
+                429,
+                kind="rate_limit_error",
+                code="rate_limit_exceeded",
+            )
+        self.in_flight += len(jobs)
+        try:
+            yield
+        finally:
+            self.in_flight -= len(jobs)
+
+    async def reply(self, form: Form, jobs: Sequence[Job]) -> dict[str, Any]:
+        """Make all choices and return the answer."""
+        tasks = [asyncio.create_task(self._make(form, job)) for job in jobs]
+        try:
+            return form.body(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _make(self, form: Form, job: Job) -> Done:
+        completion = Completion((), (), "length")
+        if job.sampling.max_tokens:
+            completion = await self.engine.sample(job.prompt_ids, job.sampling)
+        if not form.top and not (form.echo and form.logprobs):
+            return Done(job, completion)
+        ids = [*job.prompt_ids, *completion.token_ids]
+        start = 1 if form.echo else len(job.prompt_ids)
+        score = await self.engine.score(ids, start, job.sampling.temperature, form.top)
+        return Done(job, completion, score)
+
+    async def stream(self, form: Form, jobs: Sequence[Job]) -> AsyncGenerator[dict[str, Any], None]:
+        """Make all choices and yield chunks as their tokens come."""
+        events: asyncio.Queue[_Event] = asyncio.Queue()
+        states = [_Streamed.of(form, job) for job in jobs]
+        tasks = [asyncio.create_task(self._speak(state.job, events)) for state in states]
+        finished: list[Completion] = []
+        try:
+            while len(finished) < len(jobs):
+                heard = [await events.get()]
+                while not events.empty():
+                    heard.append(events.get_nowait())
+                fresh: dict[int, _Streamed] = {}
+                for index, event in heard:
+                    state = fresh.setdefault(index, states[index])
+                    if isinstance(event, BaseException):
+                        raise event
+                    if isinstance(event, Completion):
+                        finished.append(event)
+                        state.done = event
+                    else:
+                        state.take(event)
+                for state in fresh.values():
+                    for chunk in state.chunks():
+                        yield chunk
+            if form.usage:
+                yield form.ending(jobs, finished)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _speak(self, job: Job, events: asyncio.Queue[_Event]) -> None:
+        try:
+            done = await self.engine.sample(
+                job.prompt_ids,
+                job.sampling,
+                lambda token, logprob: events.put_nowait((job.index, (token, logprob))),
+            )
+            events.put_nowait((job.index, done))
+        except Exception as error:  # whoever streams reports it
+            events.put_nowait((job.index, error))
+
+
+_Event = tuple[int, Token | Completion | Exception]
+
+
+@dataclass
+class _Streamed:
+    """One choice while it is streamed."""
+
+    form: Form
+    job: Job
+    growing: Growing
+    early: bool
+    """Whether text can be given before the reply has ended."""
+    text: str = ""
+    tokens: list[Token] = field(default_factory=list)
+    """Taken but not yet sent."""
+    offset: int = 0
+    opened: bool = False
+    done: Completion | None = None
+
+    @classmethod
+    def of(cls, form: Form, job: Job) -> _Streamed:
+        stops = job.sampling.stop
+        growing = job.reader.growing(stops) if job.reader else None
+        return cls(
+            form,
+            job,
+            growing or Growing(form.tokenizer.decode, stops),
+            early=growing is not None or not job.reader,
+        )
+
+    def take(self, token: Token) -> None:
+        self.tokens.append(token)
+        if self.early and token[0] not in self.form.tokenizer.end_ids:
+            self.text += self.growing.add(token[0])
+
+    def chunks(self) -> Iterator[dict[str, Any]]:
+        """Yield what can be sent now."""
+        if not self.opened:
+            self.opened = True
+            yield self.form.opening(self.job)
+        if self.text:
+            yield self.form.chunk(self.job, self.text, self.tokens, self.offset)
+            if self.form.logprobs:
+                decode = self.form.tokenizer.decode_control
+                self.offset += sum(len(decode(token)) for token, _ in self.tokens)
+            self.text, self.tokens = "", []
+        if self.done:
+            yield self.form.closing(
+                Done(self.job, self.done), self.growing, self.tokens, self.offset
+            )
+
+
+def _streamable(form: Form, asked: Asked) -> Form:
+    if asked.stream and (form.top > (form.kind == "text") or form.echo):
+        raise Refusal("the logprobs of other tokens, and echo, cannot be streamed")
+    return form
+
+
+def _copied(tokenizer: HFTokenizer) -> HFTokenizer:
+    return HFTokenizer(copy.deepcopy(tokenizer.hf), tokenizer.vocab_size, tokenizer.end_ids)

@@ -1,0 +1,70 @@
+"""What a person can set about a server. Plain data, importable without torch or a web server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from recollect.errors import UserError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What requests may ask for."""
+
+    max_tokens: int = 1024
+    """Of a chat reply, where the request sets no limit of its own."""
+    window: int = 1 << 30
+    """Tokens of a prompt and its reply together; the model's own window if that is smaller."""
+    requests: int = 1024
+    """Choices being made at once; more are refused with status 429, for the client to retry."""
+    body_bytes: int = 16 << 20
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """How a checkpoint is served to OpenAI's clients."""
+
+    checkpoint: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CHECKPOINT")]
+    """A run folder, a checkpoint inside one, an exported model, or any transformers folder."""
+    name: str = ""
+    """The model's id; empty takes the name of the folder."""
+    host: str = "127.0.0.1"
+    """Where to listen; beyond this machine it takes --api-key-env (or --insecure)."""
+    port: int = 8000
+    """0 takes a free one."""
+    api_key_env: str = ""
+    """The environment variable with the key that clients must send."""
+    insecure: bool = False
+    """Let everybody who reaches the port in, without a key."""
+    device: str = "auto"
+    """auto takes the first GPU if there is one, else the CPU."""
+    threads: int = 0
+    """CPU threads for torch; 0 leaves torch's choice."""
+    cache_gib: float = 4.0
+    """Memory for keys and values."""
+    max_running: int = 256
+    """Sequences computed at once; the others wait."""
+    limits: Limits = Limits()
+    drain: float = 10.0
+    """Seconds that requests may still take once the server is told to stop."""
+    ready_file: Path | None = None
+    """Written when the server answers: one line, its address."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 1 << 16:
+            raise UserError(f"port {self.port} does not exist", "set --port to 0 .. 65535")
+        positive = {
+            "max-running": self.max_running,
+            "cache-gib": self.cache_gib,
+            "limits.max-tokens": self.limits.max_tokens,
+            "limits.window": self.limits.window,
+            "limits.requests": self.limits.requests,
+            "limits.body-bytes": self.limits.body_bytes,
+        }
+        for name, value in positive.items():
+            if value <= 0:
+                raise UserError(f"{name} is {value}", f"set --{name} above 0")
