@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recollect.errors import UserError
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.lengths import estimate_tokens, parse_length, show_length
+
+if TYPE_CHECKING:
+    from recollect.tasks.documents import DocumentTasks
 
 _SPEC = re.compile(
     r"(?P<name>[^:@#]+)(?::(?P<variant>[^@#]*))?(?:@(?P<length>[^#]*))?(?:#(?P<position>.*))?"
@@ -195,6 +198,52 @@ def _place(spec: TaskSpec) -> dict[str, Any]:
     return {"depth": float(spec.position)} if number else {"position": spec.position}
 
 
+def _hotpotqa(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.hotpotqa import HotpotQA
+
+    return _among_documents(HotpotQA(folder), spec)
+
+
+def _twowiki(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.twowiki import TwoWiki
+
+    return _among_documents(TwoWiki(folder), spec)
+
+
+def _musique(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.musique import Musique
+
+    return _among_documents(Musique(folder), spec)
+
+
+def _squad(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.squad import Squad
+
+    return _among_documents(Squad(folder), spec)
+
+
+def _among_documents(family: DocumentTasks, spec: TaskSpec) -> TaskFamily:
+    from recollect.tasks.documents import documents_of
+
+    refuse(spec, "variant")
+    documents = spec.documents or (documents_of(spec.length) if spec.length else family.documents)
+    return replace(family, documents=documents, placement=spec.position or family.placement)
+
+
+def _memagent(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.memagent import MemAgentRows
+
+    refuse(spec, "variant", "length", "documents", "position")
+    return MemAgentRows(folder)
+
+
+def _jsonl(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.jsonl import Jsonl
+
+    refuse(spec, "length", "documents", "position")
+    return Jsonl(Path(spec.variant) if spec.variant else folder / "tasks.jsonl")
+
+
 def _chunks(example: TaskFamily, tokens: int) -> int:
     """Return how many chunks have about so many tokens, judging by some tasks of the family."""
     texts = [text for i in range(4) for text in example.task(i, 0, "test").chunks]
@@ -211,6 +260,12 @@ OPENERS: Mapping[str, Opener] = MappingProxyType(
         "longmemeval": _longmemeval,
         "locomo": _locomo,
         "beam": _beam,
+        "hotpotqa": _hotpotqa,
+        "2wikimultihopqa": _twowiki,
+        "musique": _musique,
+        "squad": _squad,
+        "memagent": _memagent,
+        "jsonl": _jsonl,
     }
 )
 """Every family there is; a new one is a line here."""

@@ -1,0 +1,79 @@
+"""Records: the objects in a JSON or JSONL file, one at a time, gzipped or not, with their places.
+
+A list of any size is read piece by piece and never held whole. What is wrong is named with its
+line (JSONL) or its number in the list.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from recollect.errors import UserError
+
+_PIECE = 1 << 20
+_SOMETHING = re.compile(r"[^\s,]|$")
+_FIX = "check that the file is whole and is JSON or JSON lines, gzipped or not"
+
+
+def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a file's objects, each with a text that says where it stands."""
+    try:
+        with _open(path) as file:
+            lines = path.name.removesuffix(".gz").endswith(".jsonl")
+            for place, record in _lines(file, path) if lines else _sequence(file, path):
+                if not isinstance(record, dict):
+                    raise UserError(f"{place} is no object but {str(record)[:40]!r}", _FIX)
+                yield place, record
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}", "check the path") from None
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}", _FIX) from None
+
+
+def _open(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
+
+
+def _lines(file: IO[str], path: Path) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(file, start=1):
+        if line.strip():
+            place = f"{path.name} line {number}"
+            try:
+                yield place, json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UserError(f"{place} is not JSON: {error}", _FIX) from None
+
+
+def _sequence(file: IO[str], path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the objects of a list, or objects one after another, holding a piece of the file."""
+    decode = json.JSONDecoder().raw_decode
+    held = file.read(_PIECE).lstrip()
+    listed = held.startswith("[")
+    at, number, ended = int(listed), 1, False
+    while True:
+        found = _SOMETHING.search(held, at)
+        start = found.start() if found else len(held)
+        if listed and held.startswith("]", start):
+            return
+        try:
+            record, at = decode(held, start)
+        except json.JSONDecodeError as error:
+            if ended and not listed and start == len(held):
+                return
+            if ended:
+                message = f"{path.name}: item {number} is not JSON: {error.msg}"
+                raise UserError(message, _FIX) from None
+            # Doubling what is read keeps the work linear where one object is very long.
+            piece = file.read(max(_PIECE, len(held) - start))
+            held, at, ended = held[start:] + piece, 0, not piece
+            continue
+        yield f"{path.name} item {number}", record
+        number += 1
