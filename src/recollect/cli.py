@@ -11,7 +11,10 @@ from recollect.errors import UserError
 USAGE = """recollect: train and evaluate LLM memory agents with reinforcement learning
 
   recollect train [PRESET] [--any.setting value]   train an agent; --dry-run shows what it would do
-  recollect eval [PRESET] [--any.setting value]    measure held-out accuracy, at several lengths
+  recollect eval PRESET [--any.setting value]      held-out accuracy of a preset, at several lengths
+  recollect eval --tasks ... --agents ... --model  agents side by side on task families
+  recollect replay FOLDER [--metrics ...]          score a stored evaluation again
+  recollect judge-check --url URL                  how often a judge errs on labelled answers
   recollect serve CHECKPOINT                       serve a model to OpenAI's clients
   recollect data locomo --input FILE --output DIR  turn a LoCoMo file into tasks and memories
   recollect data embed --input DIR --cache DIR     compute the vectors of memories once
@@ -28,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "train": _train,
         "eval": _eval,
         "serve": _serve,
+        "replay": _replay,
+        "judge-check": _judge_check,
         "data": _data,
         "doctor": _doctor,
     }
@@ -85,10 +90,43 @@ def _train(args: list[str]) -> int:
 
 
 def _eval(args: list[str]) -> int:
-    config = _config(args, "eval", "demo")
-    from recollect.evaluate import run_evaluation
+    if args and not args[0].startswith("-"):
+        config = _config(args, "eval", "demo")
+        from recollect.evaluation.held_out import run_held_out
 
-    return run_evaluation(config)
+        return run_held_out(config)
+    import shlex
+
+    import tyro
+
+    from recollect.evaluate import run_eval
+    from recollect.evaluation.options import EvalOptions
+
+    options = tyro.cli(EvalOptions, args=args, prog="recollect eval")
+    return run_eval(options, shlex.join(["recollect", "eval", *args]))
+
+
+def _replay(args: list[str]) -> int:
+    from pathlib import Path
+
+    import tyro
+
+    from recollect.evaluate import run_replay
+    from recollect.evaluation.options import ReplayOptions
+
+    if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
+        raise UserError("replay needs a folder", "type recollect replay FOLDER")
+    folder = "" if args[0].startswith("-") else args.pop(0)
+    options = tyro.cli(ReplayOptions, args=args, prog="recollect replay FOLDER")
+    return run_replay(Path(folder), options)
+
+
+def _judge_check(args: list[str]) -> int:
+    import tyro
+
+    from recollect.evaluate import JudgeCheckOptions, run_judge_check
+
+    return run_judge_check(tyro.cli(JudgeCheckOptions, args=args, prog="recollect judge-check"))
 
 
 def _serve(args: list[str]) -> int:

@@ -49,7 +49,7 @@ class RemoteModel:
 
         An answer for which `check` raises is not kept.
         """
-        model = self.model or await self._discovered()
+        model = await self.name()
         packed = json.dumps([model, prompt, text]).encode()
         key = hashlib.sha256(packed).hexdigest()
 
@@ -64,6 +64,10 @@ class RemoteModel:
             return answer
 
         return await self._answers.get(key, compute)
+
+    async def name(self) -> str:
+        """Return the model's name, which the server is asked for if need be."""
+        return self.model or await self._discovered()
 
     async def _ask(self, model: str, prompt: str, text: str) -> str:
         client, slots = self._connection()

@@ -67,10 +67,12 @@ def paired_p_value(
         return _mcnemar(int((differences > 0).sum()), int((differences < 0).sum()))
     random = np.random.default_rng(seed)
     observed = abs(differences.sum()) * (1 - 1e-12)  # ties must survive another summation order
-    extreme = sum(
-        abs(random.choice((-1.0, 1.0), len(differences)) @ differences) >= observed
-        for _ in range(resamples)
-    )
+    extreme = 0
+    block = max(1, 1_000_000 // len(differences))  # bounds the memory, whatever the number of items
+    for start in range(0, resamples, block):
+        shape = (min(block, resamples - start), len(differences))
+        signs = random.integers(2, size=shape, dtype=np.int8) * 2.0 - 1
+        extreme += int((np.abs(signs @ differences) >= observed).sum())
     return float((extreme + 1) / (resamples + 1))
 
 

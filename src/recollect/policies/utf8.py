@@ -28,7 +28,8 @@ class Utf8Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of bytes; half a character at the edge becomes a question mark."""
-        return bytes(i for i in ids if i < END_ID).decode(errors="replace")
+        own = [i for i in ids if i != END_ID] if END_ID in ids else ids
+        return bytes(own).decode(errors="replace")
 
     def decode_control(self, token_id: int) -> str:
         """Return the text of one token."""

@@ -1,0 +1,204 @@
+"""The evaluation harness against a scripted server that takes 50 ms for every reply.
+
+Measured: how much of the asked-for concurrency is kept busy (as the server sees it: 50 ms per call
+over the time from the first request to the last reply), the harness's own CPU time per model call,
+and how its memory grows over the episodes. Server and harness are two processes on two cores.
+
+    python benchmarks/harness.py [--episodes 10000] [--concurrency 32 128]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from recollect.agents.fold import FoldAgent, FoldPrompts
+from recollect.connect import connect
+from recollect.evaluation.harness import Harness
+from recollect.evaluation.jobs import Grid
+from recollect.evaluation.progress import Progress
+from recollect.evaluation.store import Store
+from recollect.policies.endpoint import Endpoint
+from recollect.tasks.base import Split
+from recollect.types import Question, Task
+
+LATENCY = 0.050
+REPLY = json.dumps(
+    {
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "Maria's fruit is now \\boxed{plum}."},
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 160, "completion_tokens": 12},
+    }
+).encode()
+
+
+@dataclass(frozen=True)
+class Diary:
+    """Tasks that cost nothing to make: three sections of 600 characters."""
+
+    name: ClassVar[str] = "diary"
+    metric: ClassVar[str] = "sub_exact_match"
+
+    def size(self, split: Split) -> int | None:
+        """Say that there is no end."""
+        return None
+
+    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+        """Write the index between words that do not matter."""
+        chunks = tuple(f"{i}: {index} went home early. " + "It rained. " * 52 for i in range(3))
+        question = Question(f"What did {index} do?", ("plum",), evidence=(1,))
+        return Task(f"diary-{index}", chunks, (question,), self.name)
+
+    def longer(self, times: int) -> Diary:
+        """Return the same."""
+        return self
+
+
+class Served(asyncio.Protocol):
+    """One connection; requests on it come one after another."""
+
+    calls = 0
+    first = last = 0.0
+    most = flying = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+        self.data = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        end = self.data.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = bytes(self.data[:end]).lower()
+        at = head.find(b"content-length:")
+        size = int(head[at + 15 :].split(b"\r\n")[0]) if at >= 0 else 0
+        if len(self.data) < end + 4 + size:
+            return
+        self.data.clear()
+        if head.startswith(b"get /stats"):
+            told = {"calls": Served.calls, "first": Served.first, "last": Served.last}
+            self.say(json.dumps({**told, "most": Served.most}).encode())
+            Served.calls = Served.most = 0
+            Served.first = 0.0
+        elif head.startswith(b"get"):
+            self.say(b'{"data": [{"id": "scripted", "object": "model"}]}')
+        else:
+            Served.first = Served.first or time.perf_counter()
+            Served.flying += 1
+            Served.most = max(Served.most, Served.flying)
+            asyncio.get_running_loop().call_later(LATENCY, self.answer)
+
+    def answer(self) -> None:
+        Served.flying -= 1
+        Served.calls += 1
+        Served.last = time.perf_counter()
+        self.say(REPLY)
+
+    def say(self, body: bytes) -> None:
+        self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def serve(port: Any) -> None:
+    """Serve until killed; put the port where the other process sees it."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(Served, "127.0.0.1", 0, backlog=1024)
+        port.value = server.sockets[0].getsockname()[1]
+        await server.serve_forever()
+
+    asyncio.run(main())
+
+
+def stats(url: str) -> dict[str, Any]:
+    """Ask the server what it saw since it was last asked."""
+    with urllib.request.urlopen(url.replace("/v1", "/stats")) as reply:
+        return json.load(reply)
+
+
+def resident() -> float:
+    """Return this process's memory in MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def measure(url: str, concurrency: int, episodes: int, folder: Path) -> dict[str, float]:
+    """Run an evaluation as `recollect eval` does, and say how it went."""
+    from recollect.display import open_console
+
+    # Like MemAgent's reader: three sections and a question, a prompt of some hundred tokens each.
+    agent = FoldAgent(None, 64, 64, prompts=FoldPrompts())
+    grid = Grid({"diary": Diary()}, ["fold"], episodes, 1)
+    model = connect(Endpoint(url, concurrency=max(256, concurrency)))
+    stats(url)
+    store = Store(folder)
+    harness = Harness(grid, {"fold": agent}, {"memory": model, "answer": model}, store, concurrency)
+    progress = Progress(open_console(), grid.cells(), {"diary": "sub_exact_match"}, "benchmark")
+    memory: list[float] = []
+
+    def on_episode(record: dict[str, Any]) -> None:
+        progress.episode(record)
+        if progress.done % 200 == 0:
+            memory.append(resident())
+
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    with progress:
+        asyncio.run(harness.run(on_episode))
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    store.close()
+    seen = stats(url)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    wall = seen["last"] - seen["first"]
+    late = memory[len(memory) // 5 :]  # the first fifth warms up
+    slope = np.polyfit(np.arange(len(late)) * 0.2, late, 1)[0] if len(late) > 2 else float("nan")
+    return {
+        "concurrency": concurrency,
+        "episodes": episodes,
+        "calls": seen["calls"],
+        "seconds": wall,
+        "busy": seen["calls"] * LATENCY / (wall * concurrency),
+        "cpu_ms_per_call": 1000 * cpu / seen["calls"],
+        "mib_at_end": memory[-1] if memory else resident(),
+        "mib_per_1000_episodes": slope,
+    }
+
+
+def main() -> None:
+    """Measure and print one line per concurrency."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--episodes", type=int, default=10_000)
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[32, 128])
+    options = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    port = context.Value("i", 0)
+    server = context.Process(target=serve, args=(port,), daemon=True)
+    server.start()
+    while not port.value:
+        time.sleep(0.01)
+    url = f"http://127.0.0.1:{port.value}/v1"
+    for concurrency in options.concurrency:
+        with tempfile.TemporaryDirectory() as folder:
+            found = measure(url, concurrency, options.episodes, Path(folder))
+        print("  ".join(f"{name} {value:.4g}" for name, value in found.items()), flush=True)
+    server.terminate()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""From the stored episodes of a folder to its results. Calls no model but a judge."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from recollect.errors import UserError
+from recollect.evaluation import summary
+from recollect.evaluation.costs import Prices, Spending
+from recollect.evaluation.judging import judge_episodes, measure_judge
+from recollect.evaluation.records import Record, questions
+from recollect.evaluation.results import Cell, Comparison, Example, Results, Score
+from recollect.evaluation.scoring import (
+    JUDGE,
+    SIDE_BY_SIDE,
+    Scored,
+    check_metrics,
+    score_record,
+)
+from recollect.evaluation.store import read_config, read_episodes
+from recollect.judge import Judge
+
+CLOSED_BOOK = "closed_book"
+EXAMPLES = 3
+"""Answers of every cell that are worth a look."""
+SHOWN = 600
+"""Characters of them that are shown."""
+
+
+@dataclass
+class Pile:
+    """What a pass over one cell's episodes collects."""
+
+    answers: list[Scored] = field(default_factory=list)
+    spending: Spending = field(default_factory=Spending)
+    failures: list[str | None] = field(default_factory=list)
+    tokens: int = 0
+    chars: int = 0
+
+    def add(self, record: Record, answers: Iterable[Scored]) -> None:
+        """Take in one episode."""
+        self.answers += answers
+        self.spending.add(record)
+        failure = record["failure"]
+        self.failures.append(f"{failure['boundary']}: {failure['kind']}" if failure else None)
+        self.tokens += record["tokens"]
+        self.chars += record["chars"]
+
+
+async def assess(
+    folder: Path,
+    metrics: Sequence[str] = (),
+    judge: Judge | None = None,
+    prices: Prices | None = None,
+) -> Results:
+    """Score all episodes of a folder, and say how sure one can be of it."""
+    config = read_config(folder)
+    if config is None:
+        raise UserError(f"{folder} holds no evaluation", "name a folder that `recollect eval` made")
+    check_metrics(metrics)
+    names = list(dict.fromkeys([*(metrics or SIDE_BY_SIDE), *([JUDGE] if judge else [])]))
+    # A family's own metric is always there, whatever else is asked for.
+    names += [own for own in sorted(_primaries(config)) if own not in names]
+    error = await measure_judge(judge) if judge else None
+    verdicts = await judge_episodes(judge, read_episodes(folder)) if judge else None
+    piles: dict[str, dict[str, Pile]] = defaultdict(lambda: defaultdict(Pile))
+    hashes: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
+    runs: dict[float, float] = {}
+    for record in read_episodes(folder):
+        _check_text(record, hashes[record["task"]])
+        piles[record["task"]][record["agent"]].add(record, score_record(record, names, verdicts))
+        runs[record["run"]] = max(record["at"], runs.get(record["run"], 0.0))
+    if not piles:
+        raise UserError(f"{folder} holds no episodes yet", "run the evaluation first")
+    cells, comparisons, chosen = _cells(piles, config, names, prices)
+    return Results(
+        command="\n".join(config["commands"]),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=config["model"],
+        config={**config["settings"], "agents": config["agents"], "sets": config["sets"]},
+        versions=config["versions"],
+        data={name: _data_hash(found) for name, found in hashes.items()},
+        cells=cells,
+        comparisons=_adjusted(comparisons),
+        examples=_examples(folder, chosen),
+        judge=error,
+        seconds=round(sum(end - start for start, end in runs.items()), 3),
+    )
+
+
+def _primaries(config: dict[str, Any]) -> set[str]:
+    return {known["primary"] for known in config["sets"].values()}
+
+
+def _cells(
+    piles: dict[str, dict[str, Pile]],
+    config: dict[str, Any],
+    names: Sequence[str],
+    prices: Prices | None,
+) -> tuple[list[Cell], list[Comparison], dict[tuple[str, int], Example]]:
+    cells: list[Cell] = []
+    comparisons: list[Comparison] = []
+    chosen: dict[tuple[str, int], Example] = {}
+    for task in sorted(piles, key=list(config["sets"]).index):
+        own = piles[task]
+        known = config["sets"][task]
+        primary = names.index(known["primary"])
+        order = [*sorted(set(own) & set(config["agents"]), key=list(config["agents"]).index)]
+        answers = {agent: own[agent].answers for agent in order}
+        closed = None
+        if CLOSED_BOOK in own:
+            closed = summary.score(own[CLOSED_BOOK].answers, primary)
+        for agent in order:
+            cells.append(_cell(task, agent, known, own[agent], names, closed, prices))
+            for answer, others in summary.worst(answers, agent, primary, EXAMPLES):
+                id = f"{task}|{agent}|{answer.seed}|{answer.index}"
+                score = answer.scores[primary]
+                chosen[id, answer.question] = Example(
+                    task, agent, id, "", [], "", score, others=others
+                )
+        comparisons += summary.compare(answers, task, primary, known["primary"])
+    return cells, comparisons, chosen
+
+
+def _cell(
+    task: str,
+    agent: str,
+    known: dict[str, Any],
+    pile: Pile,
+    names: Sequence[str],
+    closed: Score | None,
+    prices: Prices | None,
+) -> Cell:
+    primary = names.index(known["primary"])
+    seeds, spread = summary.by_seed(pile.answers, primary)
+    few = {i: summary.FEWER for i in range(len(names)) if i != primary}
+    return Cell(
+        task=task,
+        family=known["family"],
+        agent=agent,
+        primary=known["primary"],
+        scores={
+            name: summary.score(pile.answers, i, few.get(i, summary.RESAMPLES))
+            for i, name in enumerate(names)
+        },
+        seeds=seeds,
+        spread=spread,
+        closed_book=closed,
+        axes=summary.by_axis(pile.answers, primary),
+        cost=pile.spending.cost(prices),
+        failures=dict(Counter(kind for kind in pile.failures if kind).most_common()),
+        tokens=pile.tokens / len(pile.failures),
+        chars=pile.chars / len(pile.failures),
+    )
+
+
+def _adjusted(comparisons: list[Comparison]) -> list[Comparison]:
+    adjusted = summary.holm([c.p for c in comparisons])
+    return [replace(c, p_adjusted=p) for c, p in zip(comparisons, adjusted, strict=True)]
+
+
+def _examples(folder: Path, chosen: dict[tuple[str, int], Example]) -> list[Example]:
+    """Fill in what was asked and said, which nobody held in memory."""
+    ids = {id for id, _number in chosen}
+    for record in read_episodes(folder):
+        if record["id"] not in ids:
+            continue
+        failure = record["failure"]
+        for number, question in enumerate(questions(record)):
+            if (record["id"], number) in chosen:
+                chosen[record["id"], number] = replace(
+                    chosen[record["id"], number],
+                    question=question.text[-SHOWN:],
+                    answers=[answer[:SHOWN] for answer in question.answers],
+                    answer="" if failure else record["answers"][number][-SHOWN:],
+                    category=question.category,
+                    failure=_shown_failure(failure),
+                )
+    return list(chosen.values())
+
+
+def _shown_failure(failure: dict[str, str] | None) -> str:
+    if failure is None:
+        return ""
+    return f"{failure['boundary']}: {failure['kind']}: {failure['message']}"[:SHOWN]
+
+
+def _check_text(record: Record, known: dict[tuple[int, int], str]) -> None:
+    """Refuse to compare episodes of one task whose text differs: its data have changed."""
+    place = record["seed"], record["index"]
+    if known.setdefault(place, record["hash"]) != record["hash"]:
+        raise UserError(
+            f"{record['id']}: the task's text is not what other episodes read: the data have"
+            " changed since these were run",
+            "evaluate into a new folder with --out",
+        )
+
+
+def _data_hash(found: dict[tuple[int, int], str]) -> str:
+    return blake2b(repr(sorted(found.items())).encode(), digest_size=16).hexdigest()

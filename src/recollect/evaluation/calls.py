@@ -1,0 +1,142 @@
+"""Model calls that are made once: a resumed episode is told what it was told before.
+
+A call is known by its episode, its seed (which names context and turn) and a hash of its prompt.
+Knows nothing of agents, tasks or scores.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from array import array
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from recollect.chat import Model
+from recollect.disk import replacing
+from recollect.evaluation.lines import Lines, read_lines
+from recollect.policies.base import Policy, Speaker, Spoken, SpokenCall
+from recollect.types import Completion, Sampling
+
+
+class CallLog:
+    """Every reply of the episodes that have not ended, on disk as soon as it is there."""
+
+    def __init__(self, path: Path, ended: Collection[str]) -> None:
+        """Read what an earlier process was told; calls of episodes that ended are forgotten."""
+        self._kept: dict[str, dict[str, Any]] = {}
+        lines = [line for line in read_lines(path) if line[0] not in ended]
+        for episode, key, reply, seconds in lines:
+            self._kept.setdefault(episode, {})[key] = (reply, seconds)
+        with replacing(path) as temporary:
+            file = Lines(temporary)
+            for line in lines:
+                file.append(line)
+            file.close()
+        self._lines = Lines(path)
+
+    def of(self, episode: str) -> Calls:
+        """Return an episode's calls; what was kept of them is handed over."""
+        return Calls(episode, self._lines, self._kept.pop(episode, {}))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
+
+
+@dataclass
+class Calls:
+    """The calls of one episode."""
+
+    episode: str
+    lines: Lines
+    kept: dict[str, tuple[Any, float]]
+    replayed: int = 0
+    """Calls that an earlier process had made."""
+    seconds: float = 0.0
+    """How long these took then."""
+    told: dict[str, list[int]] = field(default_factory=dict)
+    """By role: tokens read and written as a server counted them, whose tokenizer is not ours."""
+
+    def recall(self, key: str) -> Any | None:
+        """Return what was said to a call before, as plain data."""
+        if key not in self.kept:
+            return None
+        reply, seconds = self.kept.pop(key)
+        self.replayed += 1
+        self.seconds += seconds
+        return reply
+
+    def keep(self, key: str, reply: Any, seconds: float) -> None:
+        """Write down what was said to a call."""
+        self.lines.append((self.episode, key, reply, round(seconds, 4)))
+
+
+@dataclass(frozen=True)
+class RecordedPolicy:
+    """A policy whose calls are made once."""
+
+    policy: Policy
+    calls: Calls = field(repr=False)
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Return what was said before, or ask and write it down."""
+        key = call_key(array("q", prompt_ids).tobytes(), sampling)
+        kept = self.calls.recall(key)
+        if kept is not None:
+            ids, stop_reason = kept
+            # Nobody who measures answers asks how likely they were: these are not kept.
+            return Completion(tuple(ids), (math.nan,) * len(ids), stop_reason)
+        started = time.perf_counter()
+        completion = await self.policy.sample(prompt_ids, sampling)
+        said = (completion.token_ids, completion.stop_reason)
+        self.calls.keep(key, said, time.perf_counter() - started)
+        return completion
+
+
+@dataclass(frozen=True)
+class RecordedSpeaker(Speaker):
+    """A speaker whose calls are made once."""
+
+    speaker: Speaker
+    role: str
+    calls: Calls = field(repr=False)
+
+    async def reply(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], sampling: Sampling
+    ) -> Spoken:
+        """Return what was said before, or ask and write it down."""
+        key = call_key(repr((messages, tools)).encode("utf-8", "surrogatepass"), sampling)
+        kept = self.calls.recall(key)
+        if kept is not None:
+            calls = tuple(SpokenCall(**call) for call in kept["calls"])
+            spoken = Spoken(**{**kept, "calls": calls})
+        else:
+            started = time.perf_counter()
+            spoken = await self.speaker.reply(messages, tools, sampling)
+            said = {**vars(spoken), "calls": [vars(call) for call in spoken.calls]}
+            self.calls.keep(key, said, time.perf_counter() - started)
+        if spoken.prompt_tokens or spoken.sampled_tokens:
+            told = self.calls.told.setdefault(self.role, [0, 0])
+            told[0] += spoken.prompt_tokens
+            told[1] += spoken.sampled_tokens
+        return spoken
+
+
+def recorded(model: Model, role: str, calls: Calls) -> Model:
+    """Return a model in a role of one episode, all of whose calls are written down."""
+    policy = model.policy
+    if isinstance(policy, Speaker):
+        return replace(model, policy=RecordedSpeaker(policy, role, calls))
+    return replace(model, policy=RecordedPolicy(policy, calls))
+
+
+def call_key(prompt: bytes, sampling: Sampling) -> str:
+    """Name a call: its seed stands for context and turn, the rest must be the same as well."""
+    digest = blake2b(prompt, digest_size=12)
+    settings = (sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.stop)
+    digest.update(repr(settings).encode())
+    return f"{sampling.seed:x}-{digest.hexdigest()}"

@@ -1,0 +1,108 @@
+"""Run the episodes that are wanted and not there yet, many at once, each stored as it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.agents.base import Agent
+from recollect.chat import Model
+from recollect.concurrency import concurrently
+from recollect.errors import UserError
+from recollect.evaluation.calls import recorded
+from recollect.evaluation.jobs import Grid, Job
+from recollect.evaluation.records import Record, episode_record
+from recollect.evaluation.store import Store
+from recollect.evaluation.texts import Texts
+from recollect.memory.base import Memory
+from recollect.rendering import Tokenizer
+from recollect.rewards import Score
+from recollect.rollout import Rollout
+from recollect.tasks.lengths import estimate_tokens
+from recollect.types import Episode
+
+ENCODED = 100_000
+"""Characters of a memory above which its tokens are estimated: encoding takes too long."""
+
+OnEpisode = Callable[[Record], None]
+
+
+@dataclass(frozen=True)
+class MemorySize:
+    """Measure an episode's memory where a reward would be computed: it is still open there."""
+
+    tokenizer: Tokenizer
+
+    async def __call__(self, episode: Episode, memory: Memory) -> Score:
+        """Count the characters and tokens of all texts in the memory."""
+        texts = list(_texts(memory.snapshot()))
+        chars = sum(map(len, texts))
+        count = estimate_tokens if chars > ENCODED else self._count
+        return Score(0.0, {"chars": float(chars), "tokens": float(sum(map(count, texts)))})
+
+    def _count(self, text: str) -> int:
+        return len(self.tokenizer.encode(text)) if text else 0
+
+
+@dataclass
+class Harness:
+    """Agents and models, and where what they do is kept."""
+
+    grid: Grid
+    agents: Mapping[str, Agent]
+    models: Mapping[str, Model]
+    store: Store
+    concurrency: int = 32
+    """Episodes in flight at once."""
+    timeout: float | None = None
+    """Seconds before an episode counts as failed."""
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise UserError(
+                f"with {self.concurrency} episodes at once none would ever start",
+                "set --concurrency to 1 or more",
+            )
+        self.started = time.time()
+        self._texts = Texts(self.grid.families, self.grid.split)
+        self._tokenizers = {role: m.renderer.tokenizer for role, m in self.models.items()}
+        self._size = MemorySize(self._tokenizers["memory"])
+
+    async def run(self, on_episode: OnEpisode = lambda _record: None) -> None:
+        """Run what is missing; what another process had finished is not run again."""
+        jobs = (job for job in self.grid.jobs() if job.id not in self.store.done)
+
+        async def work() -> None:
+            # All workers take from one iterator: nothing waits while there is something to do.
+            for job in jobs:
+                on_episode(await self.episode(job))
+
+        await concurrently(work() for _ in range(self.concurrency))
+
+    async def episode(self, job: Job) -> Record:
+        """Run one episode and keep it."""
+        text = self._texts.get(job.task, job.seed, job.index)
+        calls = self.store.calls(job.id)
+        models = {role: recorded(model, role, calls) for role, model in self.models.items()}
+        rollout = Rollout(self.agents[job.agent], models, self._size, timeout=self.timeout)
+        episode = await rollout.episode(text.task, 0, ("evaluation", job.task, job.seed, job.agent))
+        record = episode_record(job, text, episode, calls, self._tokenizers)
+        record |= {"run": round(self.started, 3), "at": round(time.time(), 3)}
+        self.store.add(record)
+        return record
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Find the texts in plain data; names of fields are none."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        # Of an entry only what it says counts, not its id or its date.
+        own = [value["content"]] if "content" in value else value.values()
+        for inner in own:
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)

@@ -1,0 +1,86 @@
+"""A judge over stored answers, and how often that judge errs.
+
+Verdicts are kept, so a judge that fails half-way is asked again only for the rest. One that fails
+ends the judging: a missing verdict is never taken for a no.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from recollect.concurrency import concurrently
+from recollect.errors import UserError
+from recollect.evaluation.judge_pairs import PAIRS, Pair
+from recollect.evaluation.records import Record, questions
+from recollect.evaluation.results import JudgeError, JudgeKind, Score
+from recollect.evaluation.scoring import cut
+from recollect.judge import ABSTENTION, Judge
+from recollect.metrics import final_answer, wilson
+from recollect.types import Question
+
+T = TypeVar("T")
+Item = tuple[T, Question, str]
+"""Something to file the verdict under, the question, the answer."""
+
+
+async def judge_episodes(judge: Judge, records: Iterable[Record]) -> dict[tuple[str, int], float]:
+    """Have the answers of all episodes that did not fail judged."""
+    return await _verdicts(judge, (item for record in records for item in _items(record)))
+
+
+async def measure_judge(judge: Judge, pairs: Iterable[Pair] = PAIRS) -> JudgeError:
+    """Measure how often a judge errs on labelled answers."""
+    listed = list(pairs)
+    verdicts = await _verdicts(judge, ((i, p.question, p.answer) for i, p in enumerate(listed)))
+    accepted: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    for i, pair in enumerate(listed):
+        accepted[pair.kind, pair.right].append(verdicts[i])
+    wrong = [verdicts[i] for i, pair in enumerate(listed) if not pair.right]
+    right = [1 - verdicts[i] for i, pair in enumerate(listed) if pair.right]
+    return JudgeError(
+        await judge.model.name(),
+        judge.prompt_hash,
+        0.0,
+        _share(wrong),
+        _share(right),
+        [JudgeKind(k, r, int(sum(v)), len(v)) for (k, r), v in accepted.items()],
+    )
+
+
+def _share(values: list[float]) -> Score:
+    low, high = wilson(sum(values), len(values))
+    mean = sum(values) / len(values) if values else 0.0
+    return Score(mean, low, high, len(values), 0, len(values), "wilson")
+
+
+def _items(record: Record) -> Iterator[Item[tuple[str, int]]]:
+    if record["failure"] is not None:
+        return
+    # LongMemEval marks what cannot be answered in the id, whatever the question's type.
+    abstains = str(record["task_id"]).endswith("_abs")
+    for i, question in enumerate(questions(record)):
+        asked = replace(question, category=ABSTENTION) if abstains else question
+        yield (record["id"], i), asked, final_answer(cut(record["answers"][i]))
+
+
+async def _verdicts(judge: Judge, items: Iterator[Item[T]]) -> dict[T, float]:
+    verdicts: dict[T, float] = {}
+
+    async def work() -> None:
+        for key, question, answer in items:
+            # An empty answer would be refused by any judge, and some servers refuse to read it.
+            verdicts[key] = await judge(question, answer) if answer.strip() else 0.0
+
+    try:
+        await concurrently(work() for _ in range(judge.model.concurrency))
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"the judge at {judge.model.url} failed: {type(error).__name__}: {error}",
+            "mend that, then type `recollect replay FOLDER --judge URL`: verdicts are kept",
+        ) from error
+    return verdicts

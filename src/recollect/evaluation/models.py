@@ -1,0 +1,98 @@
+"""The models that are measured: a server's, or a folder's, and what names them in results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from recollect.chat import Model
+from recollect.errors import UserError
+from recollect.evaluation.options import EvalOptions
+from recollect.types import Sampling
+
+EDGE = 1 << 20
+"""Bytes at either end of a file that are hashed: weights of a hundred gigabytes take no minutes."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Models by role, and what must be known to ask the same ones again."""
+
+    models: dict[str, Model]
+    facts: dict[str, Any]
+    """By role: the model's id, where it is, and for a folder its fingerprint."""
+
+
+def open_models(options: EvalOptions) -> Opened:
+    """Open the model of both roles, and another one for answers where asked for."""
+    memory, facts = _open(options.model, options)
+    answer, answer_facts = memory, facts
+    if options.answer_model:
+        answer, answer_facts = _open(options.answer_model, options)
+    return Opened({"memory": memory, "answer": answer}, {"memory": facts, "answer": answer_facts})
+
+
+def _open(where: str, options: EvalOptions) -> tuple[Model, dict[str, Any]]:
+    sampling = Sampling(temperature=options.temperature, top_p=options.top_p)
+    if not where:
+        raise UserError("there is no model to ask", "name a server or a folder with --model")
+    if where.startswith(("http://", "https://")):
+        return _served(where, options, sampling)
+    return _local(where, options, sampling)
+
+
+def _served(url: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, dict[str, Any]]:
+    from recollect.connect import connect
+    from recollect.policies.endpoint import Endpoint
+    from recollect.policies.served import EndpointPolicy, EndpointSpeaker
+
+    endpoint = Endpoint(url, options.served_model, concurrency=max(256, options.concurrency))
+    tokenizer = options.tokenizer or None
+    model = connect(endpoint, tokenizer=tokenizer, sampling=sampling, window=options.window)
+    speech = "tokens" if model.exact else "messages"
+    policy = model.policy
+    assert isinstance(policy, EndpointPolicy | EndpointSpeaker)
+    return model, {"id": policy.model, "url": url, "speech": speech, "window": model.window}
+
+
+def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, dict[str, Any]]:
+    try:
+        from recollect.policies.local import LocalPolicy
+        from recollect.train.model import load_model
+    except ImportError as error:
+        raise UserError(
+            f"a model folder needs torch and transformers ({error})",
+            "pip install 'recollect[local]', or name a server with --model http://...",
+        ) from error
+    from recollect.rendering import Renderer
+    from recollect.train.settings import ModelConfig
+
+    loaded = load_model(ModelConfig(path, options.device, threads=options.threads))
+    policy = LocalPolicy(loaded, cache_bytes=int(options.cache_gib * 2**30))
+    window = min(loaded.window, options.window or loaded.window)
+    model = Model(policy, Renderer(loaded.tokenizer), False, sampling, window)
+    folder = Path(path)
+    return model, {
+        "id": folder.resolve().name,
+        "folder": path,
+        "fingerprint": fingerprint(folder),
+        "window": window,
+        "device": str(loaded.device),
+    }
+
+
+def fingerprint(folder: Path) -> str:
+    """Hash the names, sizes and both ends of the files that make a model."""
+    digest = sha256()
+    for path in sorted(folder.iterdir()):
+        if path.suffix not in (".json", ".jinja", ".safetensors", ".model", ".txt"):
+            continue
+        size = path.stat().st_size
+        digest.update(f"{path.name}:{size}:".encode())
+        with open(path, "rb") as file:
+            digest.update(file.read(EDGE))
+            file.seek(max(0, size - EDGE))
+            digest.update(file.read(EDGE))
+    return digest.hexdigest()[:16]

@@ -1,0 +1,137 @@
+"""What a person can set about an evaluation. Plain data."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from recollect.agents.base import Agent
+from recollect.errors import UserError
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """Measure agents on tasks, side by side."""
+
+    tasks: tuple[str, ...]
+    """NAME[:VARIANT,...][@LENGTH,...], such as ruler:niah_multikey_1@8k,64k hotpotqa@7k,28k."""
+    model: str
+    """The address of an OpenAI-compatible server, such as http://localhost:8000/v1, or a folder."""
+    agents: tuple[str, ...] = ("fold",)
+    """Names, between commas or spaces."""
+    answer_model: str = ""
+    """Another model for the role `answer`: who reads the memories. Empty takes the same one."""
+    n: int = 128
+    """Tasks of every set; a set that has fewer gives all it has."""
+    seeds: int = 1
+    """How often everything is run: the seed decides how tasks are made and what is sampled."""
+    split: Literal["test", "train"] = "test"
+    data: Path | None = None
+    """Where the data of the task families are; by default the folder data."""
+    out: Path | None = None
+    """Where everything is stored. The same command goes on where it was stopped."""
+    concurrency: int = 32
+    """Episodes in flight at once."""
+    temperature: float = 0.7
+    top_p: float = 0.95
+    timeout: float | None = None
+    """Seconds before an episode counts as failed."""
+    closed_book: bool = True
+    """Also measure what the model answers without reading anything."""
+    chunk_size: int = 5000
+    """Tokens an agent reads at a time, or is shown in passages."""
+    max_memory_tokens: int = 1024
+    max_answer_tokens: int = 1024
+    embed: str = "minilm"
+    """For rag_dense and rag_hybrid: minilm, or the folder of a sentence-transformers model."""
+    set: tuple[str, ...] = ()
+    """Settings of single agents: AGENT.FIELD=VALUE, such as fold.order=memory_first."""
+    metrics: tuple[str, ...] = ()
+    """What is reported beside the family's own metric; by default all that are usual."""
+    prices: str = ""
+    """Dollars per million tokens, in and out, such as 0.15,0.6."""
+    judge: str = ""
+    """The address of a server whose model judges the answers."""
+    judge_model: str = ""
+    """Empty takes the first model that the judge's server lists."""
+    retry_failed: bool = False
+    """Run episodes again that failed; what they were told before is not asked again."""
+    served_model: str = ""
+    """Which model to ask, if the server has several."""
+    tokenizer: str = ""
+    """A folder with the served model's tokenizer: what is read is then counted in its tokens."""
+    window: int | None = None
+    """Tokens a context may hold, where the server does not say."""
+    device: str = "auto"
+    """Of a model folder: auto takes the first GPU if there is one, else the CPU."""
+    threads: int = 0
+    """CPU threads for a model folder; 0 leaves torch's choice."""
+    cache_gib: float = 4.0
+    """Memory for the keys and values of a model folder."""
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Score stored episodes again; no model is asked but the judge."""
+
+    metrics: tuple[str, ...] = ()
+    """What is reported beside the family's own metric; by default all that are usual."""
+    prices: str = ""
+    """Dollars per million tokens, in and out, such as 0.15,0.6."""
+    judge: str = ""
+    """The address of a server whose model judges the answers."""
+    judge_model: str = ""
+    """Empty takes the first model that the judge's server lists."""
+
+
+def split_names(words: Sequence[str]) -> list[str]:
+    """Take names apart at commas; each counts once."""
+    return list(dict.fromkeys(name for word in words for name in word.split(",") if name))
+
+
+def choose_agents(
+    names: Sequence[str], known: Mapping[str, Agent], settings: Sequence[str]
+) -> dict[str, Agent]:
+    """Take agents by name and lay settings such as fold.chunk_size=2000 over them."""
+    for name in names:
+        if name not in known:
+            raise UserError(f"there is no agent {name!r}", f"choose from {', '.join(known)}")
+    agents = {name: known[name] for name in names}
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        name, dot, field = path.partition(".")
+        if not (equals and dot and name in agents):
+            raise UserError(
+                f"{setting!r} sets nothing",
+                f"write AGENT.FIELD=VALUE, with one of the agents {', '.join(agents)}",
+            )
+        agents[name] = _laid_over(agents[name], field.split("."), value, setting)
+    return agents
+
+
+def _laid_over(part: Any, path: list[str], value: str, setting: str) -> Any:
+    known = [f.name for f in fields(part)] if is_dataclass(part) else []
+    field, *rest = path
+    if field not in known:
+        raise UserError(f"{setting!r}: there is no {field}", f"choose from {', '.join(known)}")
+    old = getattr(part, field)
+    if rest:
+        return replace(part, **{field: _laid_over(old, rest, value, setting)})
+    new = _value(value)
+    if old is not None and new is not None and type(new) is not type(old):
+        if not (isinstance(old, float) and isinstance(new, int)):
+            kind = type(old).__name__
+            raise UserError(f"{setting!r}: {field} is of type {kind}, {value!r} is not", "")
+        new = float(new)
+    return replace(part, **{field: new})
+
+
+def _value(text: str) -> Any:
+    """Read a number, None, True or a tuple; anything else is a text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {"true": True, "false": False, "none": None}.get(text, text)

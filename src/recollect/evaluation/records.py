@@ -1,0 +1,90 @@
+"""One line of episodes.jsonl: all that an episode said and spent, and all that scoring it needs.
+
+The text of a task is not stored, only its hash: the family makes it again. Neither are prompts,
+which follow from the task and the replies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from recollect.evaluation.calls import Calls
+from recollect.evaluation.jobs import Job
+from recollect.evaluation.texts import TaskText
+from recollect.rendering import Tokenizer
+from recollect.types import Context, Episode, Question
+
+Record = dict[str, Any]
+
+_SCALARS = (str, int, float, bool)
+_SHORT = 200
+"""Characters of a task's remark about itself above which it is left out."""
+
+
+def episode_record(
+    job: Job, text: TaskText, episode: Episode, calls: Calls, tokenizers: dict[str, Tokenizer]
+) -> Record:
+    """Return an episode as plain data."""
+    task = episode.task
+    return {
+        "id": job.id,
+        "task": job.task,
+        "agent": job.agent,
+        "seed": job.seed,
+        "index": job.index,
+        "task_id": task.id,
+        "hash": text.hash,
+        "chars": text.chars,
+        "tokens": text.tokens,
+        "chunks": len(task.chunks),
+        "meta": {k: v for k, v in task.meta.items() if _is_short(v)},
+        "questions": [_question(question) for question in task.questions],
+        "answers": episode.answers,
+        "failure": asdict(episode.failure) if episode.failure else None,
+        "seconds": round(episode.seconds + calls.seconds, 3),
+        "replayed": calls.replayed,
+        **({"told": calls.told} if calls.told else {}),
+        "memory": {name: round(size) for name, size in episode.scores.items()},
+        "contexts": [_context(c, tokenizers[c.role]) for c in episode.contexts],
+    }
+
+
+def questions(record: Record) -> list[Question]:
+    """Return the questions of a stored episode."""
+    return [
+        Question(
+            q["text"], tuple(q["answers"]), q.get("category", ""), tuple(q.get("evidence", ()))
+        )
+        for q in record["questions"]
+    ]
+
+
+def _question(question: Question) -> Record:
+    kept = {
+        "text": question.text,
+        "answers": question.answers,
+        "category": question.category,
+        "evidence": question.evidence,
+    }
+    return {name: value for name, value in kept.items() if value}
+
+
+def _context(context: Context, tokenizer: Tokenizer) -> Record:
+    """Keep what was said, and how much was read and written for it."""
+    turns = [
+        (turn.start, len(turn.token_ids), turn.stop_reason, tokenizer.decode(turn.token_ids))
+        for turn in context.turns
+    ]
+    kept = {
+        "role": context.role,
+        "label": context.label,
+        "question": context.question,
+        "counts": context.counts,
+        "turns": turns,
+    }
+    return {name: value for name, value in kept.items() if value or value == 0}
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, _SCALARS) and len(str(value)) <= _SHORT

@@ -1,0 +1,192 @@
+"""From settings to what is run: task sets, agents, models, and the folder that must fit them."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from hashlib import blake2b
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from recollect import __version__
+from recollect.agents.base import Agent
+from recollect.agents.named import agents
+from recollect.errors import UserError
+from recollect.evaluation.assessment import CLOSED_BOOK
+from recollect.evaluation.jobs import Grid
+from recollect.evaluation.models import Opened
+from recollect.evaluation.options import EvalOptions, choose_agents, split_names
+from recollect.evaluation.store import read_config, write_config
+from recollect.tasks.base import TaskFamily
+from recollect.tasks.named import TaskSpec, open_family, parse_specs
+
+PACKAGES = ("numpy", "torch", "transformers", "bm25s")
+"""Whose versions can change a result."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an evaluation consists of, before a model is asked."""
+
+    specs: dict[str, TaskSpec]
+    grid: Grid
+    agents: dict[str, Agent]
+
+    @property
+    def primary(self) -> dict[str, str]:
+        """The metric of every task set."""
+        return {name: family.metric for name, family in self.grid.families.items()}
+
+
+def set_up(options: EvalOptions, known: dict[str, Agent]) -> Setup:
+    """Open the task sets and choose the agents; data that are missing are missed at once."""
+    specs = {str(s): s for word in options.tasks for s in parse_specs(word)}
+    if not specs:
+        raise UserError("there are no tasks", "name some, such as --tasks recall@1k,4k")
+    names = split_names(options.agents)
+    if options.closed_book and CLOSED_BOOK in known:
+        names = list(dict.fromkeys([*names, CLOSED_BOOK]))
+    chosen = choose_agents(names, known, options.set)
+    if not chosen:
+        raise UserError("there are no agents", f"choose from {', '.join(known)}")
+    families: dict[str, TaskFamily] = {n: open_family(s, options.data) for n, s in specs.items()}
+    grid = Grid(families, list(chosen), options.n, options.seeds, options.split)
+    for name, family in families.items():
+        if not grid.tasks(name):
+            raise UserError(f"{name} has no tasks in its {options.split} split", "build its data")
+        family.task(0, 0, options.split)
+    return Setup(specs, grid, chosen)
+
+
+def known_agents(options: EvalOptions) -> dict[str, Agent]:
+    """Return every agent by name, with the settings that they share."""
+    embed = None
+    if _embeds(options):
+        from recollect.embed.folder import FolderEmbedder
+        from recollect.embed.live import LiveEmbedder
+
+        embed = LiveEmbedder(FolderEmbedder(options.embed, _embed_device(options.device)))
+    return agents(options.chunk_size, options.max_memory_tokens, options.max_answer_tokens, embed)
+
+
+def _embeds(options: EvalOptions) -> bool:
+    return not {"rag_dense", "rag_hybrid"}.isdisjoint(split_names(options.agents))
+
+
+def _embed_device(device: str) -> str:
+    return "cpu" if device == "auto" else device
+
+
+def default_folder(options: EvalOptions) -> Path:
+    """Name a folder after what is asked for: the same command finds it again."""
+    asked = (
+        options.tasks,
+        options.agents,
+        options.model,
+        options.answer_model,
+        options.split,
+        options.temperature,
+        options.top_p,
+        options.chunk_size,
+        options.max_memory_tokens,
+        options.max_answer_tokens,
+        options.set,
+        options.closed_book,
+    )
+    digest = blake2b(repr(asked).encode(), digest_size=4).hexdigest()
+    name = "-".join(dict.fromkeys(s.name for word in options.tasks for s in parse_specs(word)))
+    return Path("evaluations") / f"{name[:60]}-{digest}"
+
+
+def enter(
+    folder: Path, setup: Setup, options: EvalOptions, opened: Opened, command: str
+) -> dict[str, Any]:
+    """Write the settings into the folder; refuse one whose episodes were made in another way."""
+    made = {
+        "split": options.split,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        **({"embed": options.embed} if _embeds(options) else {}),
+        # A server may come back at another address.
+        **{
+            f"model in role {role}": {k: v for k, v in facts.items() if k not in ("url", "folder")}
+            for role, facts in opened.facts.items()
+        },
+    }
+    settings = {name: _settings(agent) for name, agent in setup.agents.items()}
+    sets = {
+        name: {
+            "family": str(replace(spec, length=None, documents=None)),
+            "primary": setup.primary[name],
+            "length": spec.length,
+            "n": setup.grid.tasks(name),
+        }
+        for name, spec in setup.specs.items()
+    }
+    config: dict[str, Any] = {
+        "identity": made,
+        "commands": [command],
+        "settings": {**asdict(options), **made},
+        "model": {**opened.facts, "temperature": options.temperature, "top_p": options.top_p},
+        "agents": settings,
+        "sets": sets,
+        "versions": versions(),
+    }
+    before = read_config(folder)
+    if before is not None:
+        _check_same(folder, before, config)
+        config["agents"] = {**before["agents"], **settings}
+        config["sets"] = {**before["sets"], **sets}
+        config["commands"] = list(dict.fromkeys([*before["commands"], command]))
+    write_config(folder, config)
+    return config
+
+
+def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    differing = [
+        f"{name} was {before['identity'].get(name)}, now {value}"
+        for name, value in now["identity"].items()
+        if before["identity"].get(name) != value
+    ]
+    differing += [
+        f"agent {name} was {before['agents'][name]}, now {settings}"
+        for name, settings in now["agents"].items()
+        if before["agents"].get(name, settings) != settings
+    ]
+    differing += [
+        f"{name} was measured by {before['sets'][name]['primary']}, now by {own['primary']}"
+        for name, own in now["sets"].items()
+        if before["sets"].get(name, own)["primary"] != own["primary"]
+    ]
+    if differing:
+        raise UserError(
+            f"{folder} holds episodes that were made in another way: {'; '.join(differing)}",
+            "choose another folder with --out, or the settings from before",
+        )
+
+
+def _settings(agent: Agent) -> str:
+    """Write an agent down: its settings are what it is."""
+    return repr(agent) if is_dataclass(agent) else type(agent).__name__
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of all that can change a result, and the commit where it is known."""
+    found = {"recollect": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        # Only in a checkout of this project: an installed package may lie in somebody else's.
+        if (here.parents[2] / "pyproject.toml").exists():
+            asked = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+            found["commit"] = asked.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        pass
+    return found

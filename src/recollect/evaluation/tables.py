@@ -1,0 +1,86 @@
+"""Results on a terminal: scores with intervals, what they cost, how often the judge errs."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from recollect.display.figures import count, interval_bar, plain_table
+from recollect.evaluation.results import JudgeError, Results
+
+
+def score_table(results: Results) -> Table:
+    """Show every cell's primary metric: interval, n, failures, and the closed-book score."""
+    table = plain_table(padding=2)
+    for header in ("tasks", "agent", "metric"):
+        table.add_column(header, no_wrap=True)
+    for header in ("mean", "95% interval"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column(Text("0" + "1".rjust(19), no_wrap=True, overflow="crop"))
+    for header in ("n", "failed", "spread", "closed book"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for cell in results.cells:
+        score = cell.scores[cell.primary]
+        table.add_row(
+            cell.task,
+            cell.agent,
+            Text(cell.primary, "bright_black"),
+            Text(f"{score.mean:.3f}", "bold"),
+            f"{score.low:.3f} to {score.high:.3f}",
+            interval_bar(score.low, score.mean, score.high),
+            str(score.n),
+            Text(str(score.n_failed), "yellow" if score.n_failed else ""),
+            "" if cell.spread is None else f"±{cell.spread:.3f}",
+            "" if cell.closed_book is None else f"{cell.closed_book.mean:.3f}",
+        )
+    return table
+
+
+def cost_table(results: Results) -> Table:
+    """Show what every cell spent per episode."""
+    table = plain_table(padding=2)
+    for header in ("tasks", "agent"):
+        table.add_column(header, no_wrap=True)
+    headers = ("build read", "written", "answer read", "written", "calls", "memory", "s", "$ total")
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    for cell in results.cells:
+        cost = cell.cost
+        each = max(1, cost.episodes)
+        table.add_row(
+            cell.task,
+            cell.agent,
+            count(cost.build_read / each),
+            count(cost.build_written / each),
+            count(cost.answer_read / each),
+            count(cost.answer_written / each),
+            f"{cost.calls / each:.1f}",
+            count(cost.memory_tokens),
+            f"{cost.seconds / each:.1f}",
+            "" if cost.dollars is None else f"{cost.dollars:.2f}",
+        )
+    table.caption = "per episode, in tokens"
+    return table
+
+
+def judge_table(error: JudgeError) -> Table:
+    """Show how often a judge errs, over all and by kind."""
+    table = plain_table(padding=2)
+    table.title = f"judge {error.model}, prompt {error.prompt_hash}, temperature 0"
+    table.title_justify = "left"
+    for header in ("labelled answers", "should be"):
+        table.add_column(header, no_wrap=True)
+    for header in ("errors", "rate", "95% interval"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for name, label, score in (
+        ("all wrong ones", "refused", error.false_accept),
+        ("all right ones", "accepted", error.false_reject),
+    ):
+        errors = f"{round(score.mean * score.n)} of {score.n}"
+        interval = f"{score.low:.3f} to {score.high:.3f}"
+        table.add_row(name, label, errors, Text(f"{score.mean:.3f}", "bold"), interval)
+    for kind in error.kinds:
+        wrong = kind.n - kind.accepted if kind.right else kind.accepted
+        label = "accepted" if kind.right else "refused"
+        table.add_row(kind.kind, label, f"{wrong} of {kind.n}", f"{wrong / kind.n:.3f}", "")
+    return table
