@@ -37,7 +37,7 @@ ABILITIES = (
 VARIANTS = ("100k", "500k", "1m", "10m")
 
 _ANSWERS = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance")
-_MARKER = re.compile(r"\s*->->\s*[\d,\s]*$")
+_MARKER = re.compile(r"\s*->->[^\n]{0,16}$")
 """Where a question stands in the plan the chats were made from; no user ever said it."""
 _FIX = (
     "download the folder chats/100K of mohammadtavakoli78/BEAM and type"
@@ -161,6 +161,8 @@ def _question(
         findings.problems.append(f"{name}: has no answer, only a rubric")
         answers = ("; ".join(map(str, probe["rubric"])),)
     ids = list(_numbers(probe.get("source_chat_ids")))
+    if not ids and ability != "abstention":
+        findings.problems.append(f"{name}: names no evidence")
     if missing := sorted({id for id in ids if id not in where}):
         findings.problems.append(f"{name}: there are no messages {missing} that its evidence names")
     evidence = tuple(sorted({where[id] for id in ids if id in where}))
