@@ -8,16 +8,20 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recollect.errors import UserError
 from recollect.metrics.table import SCORES
+from recollect.tasks.document_files import build_documents, sort_inputs
 from recollect.tasks.lengths import estimate_tokens
 from recollect.tasks.named import open_family, parse_specs
 from recollect.tasks.ruler import VARIANTS, Ruler
+from recollect.tasks.squad import SQUAD
 from recollect.types import Question, Task
 from tests.tasks.made_up import write_books
+from tests.tasks.made_up_hotpot import build, write_source
 
 SAMPLE = (
     Path(__file__).parents[3] / "shared/data/ruler_sample/niah_multikey_3_4096_first25.jsonl.gz"
@@ -30,9 +34,31 @@ REFERENCES = {"niah_multivalue": 4, "niah_multiquery": 4, "vt": 5, "cwe": 10, "f
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "ruler"
-    write_books(folder / "books")
-    return folder
+    root = tmp_path_factory.mktemp("data")
+    write_books(root / "ruler" / "books")
+    build(write_source(root, 40, 10, 1500), root / "hotpotqa")
+    write_squad(root / "squad.json")
+    build_documents(SQUAD, sort_inputs(SQUAD, [root / "squad.json"]), root / "squad")
+    return root / "ruler"
+
+
+def write_squad(path: Path) -> None:
+    """Write articles of paragraphs in SQuAD's shape, and a question about each paragraph."""
+
+    def paragraph(town: int, street: int) -> dict[str, Any]:
+        text = f"The mayor of town {town} lives in street {street}. "
+        answer = {"text": f"Mayor {town}-{street}", "answer_start": 0}
+        asked = {"id": f"{town}-{street}", "question": f"Who lives there, in {town}, {street}?"}
+        return {
+            "context": text * 4 + f"It is {answer['text']}.",
+            "qas": [{**asked, "answers": [answer, answer]}],
+        }
+
+    articles = [
+        {"title": f"Town_{town}", "paragraphs": [paragraph(town, street) for street in range(12)]}
+        for town in range(20)
+    ]
+    path.write_text(json.dumps({"version": "1.1", "data": articles}))
 
 
 def asked(task: Task) -> Question:
@@ -189,6 +215,47 @@ def test_counts_are_right():
         )
         assert ranked[3][1] > ranked[4][1]
         assert ranked[0][1] / len(coded) == pytest.approx(0.61, abs=0.03)  # 1 / zeta(2)
+
+
+@pytest.mark.parametrize(("variant", "gold"), [("qa_1", 1), ("qa_2", 2)])
+def test_questions_about_documents(variant, gold, folder):
+    family = Ruler(variant, 4096, folder=folder)
+    assert (
+        family.metric == "ruler_any" and family.size("test") == {"qa_1": 240, "qa_2": 40}[variant]
+    )
+    score = SCORES[family.metric]
+    for i in range(10):
+        task = family.task(i, 0, "test")
+        question = asked(task)
+        assert len(question.evidence) == gold and question.answers[0] in evidence(task)
+        text = "\n\n".join(task.chunks)
+        assert 0.9 * 4096 <= estimate_tokens(text) + estimate_tokens(question.text) <= 4096
+        assert [chunk.split(":")[0] for chunk in task.chunks] == [
+            f"Document {n + 1}" for n in range(len(task.chunks))
+        ]
+        bodies = [chunk.split(":", 1)[1] for chunk in task.chunks]
+        assert len(set(bodies)) == len(bodies)
+        assert score(f"It is {question.answers[0]}.", question) == 1
+        assert [score(text, question) for text in ("yes", "", "the")] == [0] * 3
+        assert SCORES["exact_match"](text, question) == 0
+    ids = [family.task(i, 0, "test").meta["item"] for i in range(family.size("test"))]
+    assert len(set(ids)) == len(ids)
+    assert [family.task(i, 1, "test").meta["item"] for i in range(5)] == ids[:5]
+    assert list(family.task(0, 1, "test").chunks) != list(family.task(0, 0, "test").chunks)
+    depths = [d for i in range(40) for d in family.task(i, 0, "test").meta["depths"]]
+    assert min(depths) < 0.1 and max(depths) > 0.9
+    first = replace(family, position="first").task(0, 0, "test")
+    assert max(asked(first).evidence) <= 0.15 * len(first.chunks)
+    with pytest.raises(UserError, match="different documents"):
+        replace(family, tokens=1 << 20).task(0, 0, "test")
+    with pytest.raises(UserError, match="test tasks"):
+        family.task(len(ids), 0, "test")
+
+
+def test_documents_that_are_not_there(tmp_path):
+    for variant, name in (("qa_1", "squad"), ("qa_2", "hotpotqa")):
+        with pytest.raises(UserError, match=f"recollect data {name}"):
+            Ruler(variant, folder=tmp_path / "ruler").task(0)
 
 
 def test_mistakes(folder, tmp_path):

@@ -18,7 +18,7 @@ from recollect.errors import UserError
 from recollect.tasks.base import Split
 from recollect.tasks.dealt import deal, pick
 from recollect.tasks.findings import Findings
-from recollect.tasks.jsonstream import json_items
+from recollect.tasks.records import read_records
 from recollect.tasks.table import TaskTable
 from recollect.types import Question, Task
 
@@ -90,14 +90,11 @@ class Beam:
 def read_beam(path: Path, findings: Findings) -> Iterator[Task]:
     """Read conversations: one per line of a file, or one per numbered folder."""
     seen: set[str] = set()
-    items = _folders(path) if path.is_dir() else json_items(path)
-    for number, item in enumerate(items):
+    for place, item in _folders(path) if path.is_dir() else read_records(path):
         try:
             task = parse_item(item, findings)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{path} item {number} does not have the shape of BEAM: {error!r}", _FIX
-            ) from error
+            raise UserError(f"{place} does not have the shape of BEAM: {error!r}", _FIX) from error
         if task.id in seen:
             raise UserError(f"{path} holds {task.id} more than once", "keep one of them")
         seen.add(task.id)
@@ -106,7 +103,7 @@ def read_beam(path: Path, findings: Findings) -> Iterator[Task]:
         raise UserError(f"{path} holds no conversation of BEAM", _FIX)
 
 
-def _folders(path: Path) -> Iterator[dict[str, Any]]:
+def _folders(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for folder in sorted(
         (f for f in path.iterdir() if f.name.isdigit()), key=lambda f: int(f.name)
     ):
@@ -115,13 +112,14 @@ def _folders(path: Path) -> Iterator[dict[str, Any]]:
         chat = next((file for file in chats if file.is_file()), chats[-1])
         questions = folder / "probing_questions" / "probing_questions.json"
         try:
-            yield {
+            item = {
                 "conversation_id": int(folder.name),
                 "chat": json.loads(chat.read_text(encoding="utf-8")),
                 "probing_questions": json.loads(questions.read_text(encoding="utf-8")),
             }
         except (OSError, ValueError) as error:
             raise UserError(f"{folder} cannot be read: {error}", _FIX) from None
+        yield str(folder), item
 
 
 def parse_item(item: Mapping[str, Any], findings: Findings) -> Task:

@@ -18,7 +18,7 @@ from recollect.errors import UserError
 from recollect.tasks.base import Split
 from recollect.tasks.dealt import deal, pick
 from recollect.tasks.findings import Findings
-from recollect.tasks.jsonstream import json_items
+from recollect.tasks.records import read_records
 from recollect.tasks.table import TaskTable
 from recollect.types import Question, Task
 
@@ -87,12 +87,12 @@ class LongMemEval:
 def read_longmemeval(path: Path, findings: Findings) -> Iterator[Task]:
     """Read an official file, one task at a time."""
     seen: set[str] = set()
-    for number, item in enumerate(json_items(path)):
+    for place, item in read_records(path):
         try:
             task = parse_item(item, findings)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"{path} item {number} does not have the shape of LongMemEval: {error!r}", _FIX
+                f"{place} does not have the shape of LongMemEval: {error!r}", _FIX
             ) from error
         if task.id in seen:
             raise UserError(f"{path} holds {task.id} more than once", "keep one of them")

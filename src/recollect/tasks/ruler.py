@@ -13,9 +13,10 @@ from random import Random
 from types import MappingProxyType
 from typing import ClassVar
 
+import numpy as np
+
 from recollect.errors import UserError
 from recollect.seeds import derive
-from recollect.tasks import ruler_documents as documents
 from recollect.tasks.base import Split
 from recollect.tasks.dealt import pick
 from recollect.tasks.haystack import (
@@ -32,6 +33,7 @@ from recollect.tasks.haystack import (
 )
 from recollect.tasks.lengths import BYTES_PER_TOKEN
 from recollect.tasks.ruler_counts import common_words, frequent_words
+from recollect.tasks.ruler_documents import SOURCES, Shelf, gather, open_shelf
 from recollect.tasks.ruler_needles import (
     NEEDLES,
     Chain,
@@ -44,7 +46,7 @@ from recollect.tasks.ruler_needles import (
 )
 from recollect.types import Question, Task
 
-VARIANTS = (*NEEDLES, "vt", "cwe", "fwe", "qa_1", "qa_2")
+VARIANTS = (*NEEDLES, "vt", "cwe", "fwe", *SOURCES)
 
 DENSITY: Mapping[str, float] = MappingProxyType(
     {"niah_multikey_2": 2.3, "niah_multikey_3": 1.3, "cwe": 1.9, "fwe": 2.4}
@@ -74,7 +76,7 @@ class Ruler:
     depth: float | None = None
     """Where the evidence stands exactly, from 0 (start) to 1 (end), instead."""
     folder: Path = Path("data/ruler")
-    """Holds books/ (essays), squad.json (qa_1) and hotpotqa.json (qa_2), each maybe gzipped."""
+    """Holds books/ for essays; qa_1 and qa_2 take squad/ and hotpotqa/ beside it."""
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
@@ -92,7 +94,7 @@ class Ruler:
     @property
     def metric(self) -> str:
         """Every reference must be found, or for questions about documents one of them."""
-        return "ruler_any" if self.variant in ("qa_1", "qa_2") else "ruler_recall"
+        return "ruler_any" if self.variant in SOURCES else "ruler_recall"
 
     @property
     def bytes_per_token(self) -> float:
@@ -101,7 +103,7 @@ class Ruler:
 
     def size(self, split: Split) -> int | None:
         """Count the questions about documents; all else has no end."""
-        return len(self._pool.splits[split]) if self.metric == "ruler_any" else None
+        return self._shelf.stored.size(split) if self.variant in SOURCES else None
 
     def longer(self, times: int) -> Ruler:
         """Return the same kind at so many times the length."""
@@ -112,7 +114,7 @@ class Ruler:
         rng = Random(derive("ruler", self.variant, seed, split, index))
         if self.variant in ("cwe", "fwe"):
             return self._counted(self._id(index, seed, split), rng)
-        if self.variant in ("qa_1", "qa_2"):
+        if self.variant in SOURCES:
             return self._documents(index, seed, split)
         return self._planted(self._id(index, seed, split), rng)
 
@@ -174,25 +176,19 @@ class Ruler:
         return Task(id, counted.text, (question,), self.name)
 
     def _documents(self, index: int, seed: int, split: Split) -> Task:
-        pool = self._pool
+        stored = self._shelf.stored
         fix = "ask for fewer, or give a file with more questions"
-        item = pick(pool.splits[split], index, seed, split, f"{self.name} {self.variant}", fix)
-        # The text is the item's own: another length adds documents and changes nothing else.
-        rng = Random(derive("ruler", self.variant, "text", seed, item.id))
-        chunks = documents.gather(pool, item, self._room, rng, self.position, self.depth)
-        at = [place for place, document in enumerate(chunks.order) if document in item.gold]
-        question = Question(item.question, item.answers, self.variant, tuple(at))
+        name = f"{self.name} {self.variant}"
+        place = pick(range(stored.size(split)), index, seed, split, name, fix)
+        item = stored.item(split, place)
+        rng = Random(derive(name, "text", seed, split, index, item.id))
+        chunks = gather(self._shelf, item, split, self._room, rng, self.position, self.depth)
+        at = tuple(np.flatnonzero(np.isin(chunks.order, item.gold)).tolist())
+        question = Question(item.question, item.answers, self.variant, at)
         meta = {"item": item.id, "depths": [round(i / len(chunks), 4) for i in at]}
         return Task(self._id(index, seed, split), chunks, (question,), self.name, meta)
 
     @property
-    def _pool(self) -> documents.Pool:
-        stem, read, fix = {
-            "qa_1": ("squad", documents.read_squad, documents.SQUAD_FIX),
-            "qa_2": ("hotpotqa", documents.read_hotpotqa, documents.HOTPOTQA_FIX),
-        }[self.variant]
-        for ending in (".json", ".jsonl", ".json.gz", ".jsonl.gz"):
-            if (path := self.folder / f"{stem}{ending}").is_file():
-                return read(path)
-        path = self.folder / f"{stem}.json"
-        raise UserError(f"{self.variant} needs {path}, which is not there", f"{fix} as {path}")
+    def _shelf(self) -> Shelf:
+        name = SOURCES[self.variant]
+        return open_shelf(self.folder.parent / name, name)

@@ -1,191 +1,94 @@
-"""RULER's questions about documents: SQuAD (qa_1) and HotpotQA (qa_2) among other paragraphs.
+"""RULER's questions about documents: those of SQuAD (qa_1) and HotpotQA (qa_2), by tokens.
 
-Reads the official files. The documents of a text are all different; each is one chunk.
+Reads what `recollect data squad` and `recollect data hotpotqa` wrote. Unlike these families, which
+take a number of documents, a text is filled with documents until it has its length.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any, overload
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from recollect.errors import UserError
-from recollect.seeds import derive
 from recollect.tasks.base import Split
-from recollect.tasks.haystack import Position, draw_depths
-from recollect.tasks.lengths import estimate_tokens
+from recollect.tasks.documents import DocumentText
+from recollect.tasks.haystack import Position, draw_depths, weigh
+
+if TYPE_CHECKING:
+    from recollect.tasks.document_files import DocumentFolder, StoredItem
+
+SOURCES = {"qa_1": "squad", "qa_2": "hotpotqa"}
+_HEADING = weigh("Document 10000:\n\n\n")
 
 
 @dataclass(frozen=True)
-class Item:
-    """A question and the documents that answer it."""
+class Shelf:
+    """Questions and the documents a text about them can be made of."""
 
-    id: str
-    question: str
-    answers: tuple[str, ...]
-    gold: tuple[int, ...]
-    """Places in the pool of documents."""
-    near: tuple[int, ...]
-    """Documents that came with it and do not answer it."""
-    group: str
-    """What decides its split: questions about one article belong together."""
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Documents and the questions about them."""
-
-    documents: tuple[str, ...]
-    items: tuple[Item, ...]
+    stored: DocumentFolder
 
     @cached_property
-    def tokens(self) -> tuple[int, ...]:
-        return tuple(estimate_tokens(_headed(10_000, text)) for text in self.documents)
+    def pools(self) -> dict[Split, np.ndarray]:
+        """The documents of each split, none of which is the other's."""
+        splits: tuple[Split, ...] = ("train", "test")
+        return {split: self.stored.passages.pool(split) for split in splits}
 
-    @cached_property
-    def splits(self) -> dict[Split, tuple[Item, ...]]:
-        """Deal the items to train and test, half and half, by a hash of what they are about."""
-        parts: dict[Split, list[Item]] = {"train": [], "test": []}
-        for item in self.items:
-            parts["test" if derive("split", item.group) % 2 else "train"].append(item)
-        return {split: tuple(part) for split, part in parts.items()}
+    def weight(self, document: int) -> float:
+        """Return the tokens of a document and its heading."""
+        return weigh(self.stored.passages[document]) + _HEADING
 
 
-@dataclass(frozen=True)
-class Documents(Sequence[str]):
-    """Numbered documents in an order."""
+@lru_cache(maxsize=2)
+def open_shelf(folder: Path, name: str) -> Shelf:
+    """Open what `recollect data NAME` wrote."""
+    from recollect.tasks.document_files import open_folder  # Parquet: not for --help
 
-    pool: Pool
-    order: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self.order)))]
-        document = self.pool.documents[self.order[index]]
-        return _headed(index % len(self.order) + 1, document)
+    return Shelf(open_folder(folder, name))
 
 
 def gather(
-    pool: Pool, item: Item, tokens: int, rng: Random, position: Position, depth: float | None
-) -> Documents:
-    """Put an item's documents among others of the pool, in an order of this item's own."""
+    shelf: Shelf,
+    item: StoredItem,
+    split: Split,
+    tokens: int,
+    rng: Random,
+    position: Position,
+    depth: float | None,
+) -> DocumentText:
+    """Put an item's documents among others until the text is full, in an order of its own."""
     depths = draw_depths(len(item.gold), rng, position, depth)
     gold = rng.sample(item.gold, len(item.gold))
-    others = [*rng.sample(item.near, len(item.near))]
-    known = {*item.gold, *item.near}
-    rest = list(range(len(pool.documents)))
-    rng.shuffle(rest)
-    others += [place for place in rest if place not in known]
-    room = tokens - sum(pool.tokens[place] for place in item.gold)
-    chosen = []
-    for place in others:
-        if pool.tokens[place] > room:
-            break
-        chosen.append(place)
-        room -= pool.tokens[place]
-    else:
-        most = sum(pool.tokens)
-        raise UserError(
-            f"{len(pool.documents):,} different documents have {most:,} tokens, not {tokens:,}",
-            f"ask for at most {most:,} tokens, or give a file with more documents",
-        )
+    room = tokens - sum(map(shelf.weight, gold))
     if room < 0:
+        raise UserError(f"the documents of {item.id} exceed {tokens} tokens", "ask for more")
+    chosen = []
+    for document in _others(shelf, item, split, rng):
+        room -= shelf.weight(document)
+        if room < 0:
+            break
+        chosen.append(document)
+    else:
         raise UserError(
-            f"the documents of {item.id} have more than {tokens} tokens", "ask for more"
+            f"there are {len(chosen) + len(gold):,} different documents of about"
+            f" {tokens - room:,.0f} tokens, too few for {tokens:,}",
+            f"ask for less, or give `recollect data {shelf.stored.manifest.name}` more files with"
+            " --distractors",
         )
     rng.shuffle(chosen)
     # From the last to the first, so that no earlier document moves a later one.
-    for place, at in sorted(zip(gold, depths, strict=True), key=lambda pair: -pair[1]):
-        chosen.insert(round(at * len(chosen)), place)
-    return Documents(pool, tuple(chosen))
+    for document, at in sorted(zip(gold, depths, strict=True), key=lambda pair: -pair[1]):
+        chosen.insert(round(at * len(chosen)), document)
+    return DocumentText(shelf.stored.passages, np.array(chosen, np.int32), True)
 
 
-def _headed(number: int, text: str) -> str:
-    return f"Document {number}:\n{text}"
-
-
-@lru_cache(maxsize=2)
-def read_squad(path: Path) -> Pool:
-    """Read a SQuAD file (1.1 or 2.0): every answerable question and all paragraphs."""
-    documents: dict[str, int] = {}
-    items: list[Item] = []
-    try:
-        for article in _json(path)["data"]:
-            places = [
-                documents.setdefault(paragraph["context"].strip(), len(documents))
-                for paragraph in article["paragraphs"]
-            ]
-            for place, paragraph in zip(places, article["paragraphs"], strict=True):
-                near = tuple(dict.fromkeys(p for p in places if p != place))
-                for qa in paragraph["qas"]:
-                    answers = tuple(dict.fromkeys(a["text"].strip() for a in qa["answers"]))
-                    if answers and not qa.get("is_impossible"):
-                        question = qa["question"].strip()
-                        item = Item(qa["id"], question, answers, (place,), near, article["title"])
-                        items.append(item)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is no SQuAD file: {error!r}", SQUAD_FIX) from None
-    return Pool(tuple(documents), tuple(items))
-
-
-@lru_cache(maxsize=2)
-def read_hotpotqa(path: Path) -> Pool:
-    """Read a HotpotQA file (distractor setting), as one list or one item per line."""
-    documents: dict[str, int] = {}
-    items: list[Item] = []
-    try:
-        for row in _rows(path):
-            titles = {title for title, _ in row["supporting_facts"]}
-            gold: list[int] = []
-            near: list[int] = []
-            for title, sentences in row["context"]:
-                text = f"{title}\n{''.join(sentences).strip()}"
-                place = documents.setdefault(text, len(documents))
-                (gold if title in titles else near).append(place)
-            if gold:
-                answers = (str(row["answer"]).strip(),)
-                found, other = (tuple(dict.fromkeys(places)) for places in (gold, near))
-                id = str(row["_id"])
-                items.append(Item(id, row["question"].strip(), answers, found, other, id))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UserError(f"{path} is no HotpotQA file: {error!r}", HOTPOTQA_FIX) from None
-    return Pool(tuple(documents), tuple(items))
-
-
-SQUAD_FIX = "download dev-v2.0.json (or dev-v1.1.json) from rajpurkar.github.io/SQuAD-explorer"
-HOTPOTQA_FIX = "download hotpot_dev_distractor_v1.json from hotpotqa.github.io"
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    text = _text(path)
-    if text.lstrip().startswith("["):
-        yield from json.loads(text)
-    else:
-        yield from (json.loads(line) for line in text.splitlines() if line.strip())
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(_text(path))
-    except ValueError as error:
-        raise UserError(f"{path} cannot be read as JSON: {error}", "download it again") from None
-
-
-def _text(path: Path) -> str:
-    try:
-        raw = path.read_bytes()
-        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
-    except (OSError, EOFError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}", "download it again") from None
+def _others(shelf: Shelf, item: StoredItem, split: Split, rng: Random) -> list[int]:
+    """Return the item's other documents, and then those of other titles in a drawn order."""
+    near = [document for document in item.own if document not in item.gold]
+    pool, titles = shelf.pools[split], shelf.stored.passages.titles
+    far = pool[~np.isin(titles[pool], titles[list(item.own)])].tolist()
+    return [*rng.sample(near, len(near)), *rng.sample(far, len(far))]
