@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from recollect.embed.memories import EmbedOptions, embed_memories
+from recollect.tasks.ledger_files import LedgerOptions, build_ledger
 from recollect.tasks.locomo_files import LocomoOptions, build_locomo
 
 SHOWN = 20
@@ -28,6 +29,14 @@ def run_locomo(options: LocomoOptions, console: Console) -> int:
     if (more := len(report.problems) - SHOWN) > 0:
         _say(console, f"  and {more} more: see {options.output / 'report.json'}")
     _say(console, f"written to {options.output}")
+    return 0
+
+
+def run_ledger(options: LedgerOptions, console: Console) -> int:
+    """Write sets of ledgers in the published forms."""
+    for name, (ledgers, questions) in build_ledger(options).sets.items():
+        _say(console, f"{name:<12} {ledgers:>4,} ledgers, {questions:>6,} questions")
+    _say(console, f"written to {options.output}, each as .json and as .parquet")
     return 0
 
 
