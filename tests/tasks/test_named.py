@@ -57,3 +57,12 @@ def test_made_up_families_fill_a_length(name, tokens):
 def test_what_a_family_does_not_have_is_refused():
     with pytest.raises(UserError, match="recall has no position"):
         open_family(TaskSpec("recall", position="first"))
+
+
+def test_a_ledger_of_so_many_sessions():
+    (spec,) = parse_specs("ledger:ss5")
+    task = open_family(spec).task(0, 0, "test")
+    assert len(task.chunks) == 5 and len(task.questions) > 20
+    for text in ("ledger:5", "ledger:ss5@8k"):
+        with pytest.raises(UserError, match="ledger:ss10 for ten sessions"):
+            open_family(parse_specs(text)[0])

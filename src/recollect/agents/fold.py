@@ -46,7 +46,7 @@ class FoldPrompts:
         "\n\n<problem>\n{problem}\n</problem>\n\n"
         "<memory>\n{memory}\n</memory>\n\nYour answer:"
     )
-    unknown_problem: str = "Questions about anything in the text will be asked when it has ended."
+    unknown_problem: str = "Questions about anything in the text will be asked later."
     """Stands for the problem where the memory is written without knowing it."""
 
     def __post_init__(self) -> None:

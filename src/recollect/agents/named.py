@@ -12,6 +12,7 @@ from recollect.agents.full_context import FullContextAgent
 from recollect.agents.oracle import OracleAgent
 from recollect.agents.rag import RagAgent
 from recollect.agents.rolling import RollingAgent
+from recollect.memory.bank_tools import BankTools
 from recollect.memory.store import Embed
 
 
@@ -24,11 +25,12 @@ def agents(
     """Return every agent, reading so much at a time and answering in so many tokens.
 
     The passages that RAG shows take as much room as a chunk; `embed` is needed for rag_dense and
-    rag_hybrid.
+    rag_hybrid, and gives the bank its search by meaning.
     """
     rag = RagAgent(max_context_tokens=chunk_size, max_answer_tokens=max_answer_tokens)
     fold = FoldAgent(chunk_size, max_memory_tokens, max_answer_tokens)
-    bank = BankAgent(chunk_size, max_core_tokens=max_memory_tokens, embed=embed)
+    tools = BankTools(embedding=embed is not None)
+    bank = BankAgent(chunk_size, max_core_tokens=max_memory_tokens, tools=tools, embed=embed)
     longest = max(max_memory_tokens, max_answer_tokens)
     return {
         "full_context": FullContextAgent(max_answer_tokens=max_answer_tokens),

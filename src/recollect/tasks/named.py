@@ -131,8 +131,15 @@ def _recall(spec: TaskSpec, folder: Path) -> TaskFamily:
 def _ledger(spec: TaskSpec, folder: Path) -> TaskFamily:
     from recollect.tasks.ledger import Ledger
 
-    refuse(spec, "variant", "documents", "position")
-    return replace(Ledger(), sessions=_chunks(Ledger(sessions=32), spec.length or 4096))
+    refuse(spec, "documents", "position")
+    if not spec.variant:
+        return replace(Ledger(), sessions=_chunks(Ledger(sessions=32), spec.length or 4096))
+    sessions = re.fullmatch(r"ss(\d+)", spec.variant)
+    if not sessions or spec.length:
+        raise UserError(
+            f"{str(spec)!r} is no ledger", "write ledger@LENGTH, or ledger:ss10 for ten sessions"
+        )
+    return Ledger(int(sessions[1]), questions=36, fewer=True)  # the published sets
 
 
 def _world(spec: TaskSpec, folder: Path) -> TaskFamily:
