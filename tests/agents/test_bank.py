@@ -258,6 +258,18 @@ def test_a_task_without_chunks_still_answers():
     assert [c.label for c in episode.contexts] == ["question 1"] and episode.scores["answer"] == 1
 
 
+def test_a_long_response_keeps_its_head():
+    script = scripted(
+        Read=[call("memory_add", title="x", content="0123456789" * 50), "core"],
+        Q1=[call("memory_key_retrieve", title="x"), "x"],
+    )
+    agent = replace(AGENT, limits=replace(LIMITS, truncation="head", max_tool_response_length=100))
+    told = rendered(play(agent, task("a"), script).contexts[1]).partition("tool\n")[2]
+    response = told.partition("<|end|>")[0]
+    assert len(response) == 100 and response.startswith("0123456789")
+    assert response.endswith("[400 characters left out]\n")
+
+
 # The core memory
 
 

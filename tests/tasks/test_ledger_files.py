@@ -21,6 +21,8 @@ from recollect.tasks.ledger_files import (
     write_eval,
     write_rows,
 )
+from recollect.tasks.ledger_folder import LedgerFile
+from recollect.tasks.named import open_family, parse_specs
 from recollect.types import Task
 
 
@@ -137,3 +139,29 @@ def test_lists_survive_a_round_trip_of_one_task(tmp_path):
     write_rows(tmp_path / "a.parquet", [task])
     assert read_eval(tmp_path / "a.json") == [task]
     assert read_rows(tmp_path / "a.parquet") == [without_evidence(task)]
+
+
+def test_files_are_families_by_name(folder, tmp_path):
+    data = tmp_path / "ledger_file"
+    data.mkdir()
+    for path in folder.iterdir():
+        (data / path.name).write_bytes(path.read_bytes())
+    (spec,) = parse_specs("ledger_file:ss5_test")
+    family = open_family(spec, tmp_path)
+    tasks = read_eval(folder / "ss5_test.json")
+    assert family.size("test") == len(tasks) and family.size("train") == 0
+    assert [family.task(i, 0, "test") for i in range(len(tasks))] == tasks
+    assert family.longer(1) is family
+    rows = open_family(parse_specs("ledger_file:ss5_test.parquet")[0], tmp_path)
+    assert rows.task(0, 0, "test") == read_rows(folder / "ss5_test.parquet")[0]
+    for use, message in (
+        (lambda: family.task(len(tasks), 0, "test"), f"ask for at most {len(tasks)}"),
+        (lambda: family.task(0), "name a file for train"),
+        (lambda: family.longer(2), "has one length"),
+        (lambda: open_family(parse_specs("ledger_file:ss9")[0], tmp_path), "ss2_test, ss5_test"),
+    ):
+        with pytest.raises(UserError, match=message):
+            use()
+    write_eval(tmp_path / "a_train.json", tasks)
+    training = LedgerFile(tmp_path / "a_train.json")
+    assert training.task(len(tasks)) == tasks[0] and training.size("test") == 0

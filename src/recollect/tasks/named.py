@@ -142,6 +142,22 @@ def _ledger(spec: TaskSpec, folder: Path) -> TaskFamily:
     return Ledger(int(sessions[1]), questions=36, fewer=True)  # the published sets
 
 
+def _ledger_file(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.ledger_folder import LedgerFile
+
+    refuse(spec, "length", "documents", "position")
+    files = sorted(path for path in folder.glob("*") if path.suffix in (".json", ".parquet"))
+    named = [path for path in files if spec.variant in (path.name, path.stem)]
+    if not named:
+        names = ", ".join(dict.fromkeys(path.stem for path in files)) or "none yet"
+        raise UserError(
+            f"{folder} holds no file for {str(spec)!r}",
+            f"write ledger_file:NAME with one of {names}; `recollect data ledger --output"
+            f" {folder}` makes some",
+        )
+    return LedgerFile(named[0])
+
+
 def _world(spec: TaskSpec, folder: Path) -> TaskFamily:
     from recollect.tasks.world import World
 
@@ -261,6 +277,7 @@ OPENERS: Mapping[str, Opener] = MappingProxyType(
     {
         "recall": _recall,
         "ledger": _ledger,
+        "ledger_file": _ledger_file,
         "world": _world,
         "ruler": _ruler,
         "babilong": _babilong,
