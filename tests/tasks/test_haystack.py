@@ -100,8 +100,19 @@ def test_books(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         read_books(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"no \.txt"):
+        read_books(tmp_path / "empty")
+    (tmp_path / "empty" / "blank.txt").write_text("* * *")
     with pytest.raises(UserError, match="holds no text"):
         read_books(tmp_path / "empty")
+
+
+def test_what_is_not_the_book_is_left_out(tmp_path):
+    (tmp_path / "book.txt").write_text(
+        "Produced by somebody.\n\n*** START OF THE PROJECT GUTENBERG EBOOK A BOOK ***\n\n"
+        "It was night.\n\n*** END OF THE PROJECT GUTENBERG EBOOK A BOOK ***\n\nTerms of use.\n"
+    )
+    assert read_books(tmp_path).sentences == ("It was night.",)
 
 
 def test_endless_sentences_are_cut():

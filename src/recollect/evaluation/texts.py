@@ -36,7 +36,9 @@ def measure(task: Task) -> TaskText:
         chars += len(chunk)
     asked = [(q.text, q.answers, q.category, q.evidence, q.position) for q in task.questions]
     digest.update(repr(asked).encode("utf-8", "surrogatepass"))
-    return TaskText(task, digest.hexdigest(), chars, round(size / BYTES_PER_TOKEN))
+    # Lists of codes and numbers are denser than prose: their families say by how much.
+    tokens = round(size / task.meta.get("bytes_per_token", BYTES_PER_TOKEN))
+    return TaskText(task, digest.hexdigest(), chars, tokens)
 
 
 class Texts:

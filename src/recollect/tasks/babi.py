@@ -36,7 +36,10 @@ HINTS: Mapping[str, str] = MappingProxyType(
 STATED = frozenset(f"qa{n}" for n in (1, 2, 3, 4, 5, 11, 12, 13, 14, 16))
 """The tasks whose answer is a word of a supporting fact; elsewhere it must be concluded."""
 
-FIX = "download tasks_1-20_v1-2.tar.gz of the bAbI tasks (CC BY 3.0) and put it into {folder}"
+FIX = (
+    "download tasks_1-20_v1-2.tar.gz of the bAbI tasks (CC BY 3.0) and type"
+    " `recollect data babilong --input FILE --books FOLDER`"
+)
 
 _LINE = re.compile(r"(\d+) (.*)")
 _UP_TO_QUESTION = re.compile(r"\A[^\t]*\t[^\t\n]*")
@@ -60,10 +63,10 @@ class Asked:
 @lru_cache(maxsize=40)
 def read_babi(folder: Path, task: str, split: Split) -> tuple[Asked, ...]:
     """Read the questions of a split: of its own file, or without one a half of the other's."""
-    files = dict(_files(folder, task))
+    files = babi_files(folder, task)
     if not files:
         what = f"{folder} holds no files of bAbI's {task}"
-        raise UserError(what, FIX.format(folder=folder))
+        raise UserError(what, FIX)
     if split in files and len(files) == 2:
         return tuple(parse_babi(files[split], task))
     (text,) = files.values()
@@ -112,33 +115,37 @@ def accepted(answer: str, task: str) -> tuple[str, ...]:
     return tuple(ways)
 
 
-def _files(folder: Path, task: str) -> Iterator[tuple[Split, str]]:
-    """Find the files of a task in a folder, or in an archive that lies there."""
+def babi_files(place: Path, task: str) -> dict[Split, str]:
+    """Find the files of a task in a folder, in an archive that lies there, or in an archive."""
     splits: tuple[Split, ...] = ("train", "test")
     names = {split: re.compile(rf"{task}_[\w-]+_{split}\.txt") for split in splits}
-    if not folder.is_dir():
-        return
-    paths = sorted(folder.rglob("qa*_*.txt"))
-    archives = sorted(folder.glob("*.tar.gz"))
+    archives = [place] if place.is_file() else sorted(place.glob("*.tar.gz"))
+    paths = sorted(place.rglob("qa*_*.txt"))
     try:
-        for split, name in names.items():
-            found = [path for path in paths if name.fullmatch(path.name)]
-            if found:
-                yield split, min(found, key=_english).read_text(encoding="utf-8")
-        if paths or not archives:
-            return
-        # Read and not unpacked: what an archive calls its files must not matter.
-        with tarfile.open(archives[0]) as archive:
-            members = [member for member in archive.getmembers() if member.isfile()]
-            for split, name in names.items():
-                chosen = [m for m in members if name.fullmatch(PurePosixPath(m.name).name)]
-                if chosen:
-                    member = min(chosen, key=lambda m: _english(PurePosixPath(m.name)))
-                    file = archive.extractfile(member)
-                    yield split, file.read().decode() if file else ""
+        if paths:
+            plain = {split: [p for p in paths if names[split].fullmatch(p.name)] for split in names}
+            return {
+                split: min(found, key=_english).read_text(encoding="utf-8")
+                for split, found in plain.items()
+                if found
+            }
+        return _packed(archives[0], names) if archives else {}
     except (OSError, EOFError, ValueError, tarfile.TarError) as error:
-        what = f"the bAbI files in {folder} cannot be read: {error}"
+        what = f"the bAbI files in {place} cannot be read: {error}"
         raise UserError(what, "download them again") from None
+
+
+def _packed(path: Path, names: Mapping[Split, re.Pattern[str]]) -> dict[Split, str]:
+    # Read and not unpacked: what an archive calls its files must not matter.
+    texts: dict[Split, str] = {}
+    with tarfile.open(path) as archive:
+        members = {PurePosixPath(m.name): m for m in archive.getmembers() if m.isfile()}
+        for split, name in names.items():
+            chosen = [found for found in members if name.fullmatch(found.name)]
+            file = archive.extractfile(members[min(chosen, key=_english)]) if chosen else None
+            if file:
+                texts[split] = file.read().decode()
+    return texts
 
 
 def _english(path: Path | PurePosixPath) -> tuple[bool, str]:

@@ -40,8 +40,8 @@ _ANSWERS = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expect
 _MARKER = re.compile(r"\s*->->[^\n]{0,16}$")
 """Where a question stands in the plan the chats were made from; no user ever said it."""
 _FIX = (
-    "download the folder chats/100K of mohammadtavakoli78/BEAM and type"
-    " `recollect data beam FOLDER --variant 100k`"
+    "download the folder chats/100K of github.com/mohammadtavakoli78/BEAM (CC BY-SA 4.0) and type"
+    " `recollect data beam --input FOLDER --variant 100k`"
 )
 
 
@@ -103,19 +103,34 @@ def read_beam(path: Path, findings: Findings) -> Iterator[Task]:
         raise UserError(f"{path} holds no conversation of BEAM", _FIX)
 
 
+def input_files(path: Path) -> list[Path]:
+    """Return the files that `read_beam` reads."""
+    if not path.is_dir():
+        return [path]
+    return [file for folder in _numbered(path) for file in (_chat(folder), _questions(folder))]
+
+
+def _numbered(path: Path) -> list[Path]:
+    return sorted((f for f in path.iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
+
+
+def _chat(folder: Path) -> Path:
+    # The shortened chat is the one upstream's own answers were made from. Its name is misspelt.
+    shortened = folder / "chat_trunecated.json"
+    return shortened if shortened.is_file() else folder / "chat.json"
+
+
+def _questions(folder: Path) -> Path:
+    return folder / "probing_questions" / "probing_questions.json"
+
+
 def _folders(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for folder in sorted(
-        (f for f in path.iterdir() if f.name.isdigit()), key=lambda f: int(f.name)
-    ):
-        # The shortened chat is the one upstream's own answers were made from. Its name is misspelt.
-        chats = [folder / name for name in ("chat_trunecated.json", "chat.json")]
-        chat = next((file for file in chats if file.is_file()), chats[-1])
-        questions = folder / "probing_questions" / "probing_questions.json"
+    for folder in _numbered(path):
         try:
             item = {
                 "conversation_id": int(folder.name),
-                "chat": json.loads(chat.read_text(encoding="utf-8")),
-                "probing_questions": json.loads(questions.read_text(encoding="utf-8")),
+                "chat": json.loads(_chat(folder).read_text(encoding="utf-8")),
+                "probing_questions": json.loads(_questions(folder).read_text(encoding="utf-8")),
             }
         except (OSError, ValueError) as error:
             raise UserError(f"{folder} cannot be read: {error}", _FIX) from None

@@ -40,6 +40,9 @@ NOISE = (
 """What is said over and over where a text should say nothing."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(]*[A-Z])")
+_START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*$", re.MULTILINE)
+_END = re.compile(r"^\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG.*$", re.MULTILINE)
+_BOOKS = "give a folder of public-domain books as .txt or .txt.gz, such as Project Gutenberg's"
 _LONGEST = 600
 """Characters of a sentence: a book may have a list of a page without a full stop."""
 
@@ -217,25 +220,37 @@ def check_lengths(tokens: int, chunk_tokens: int) -> None:
         )
 
 
+def book_paths(folder: Path) -> list[Path]:
+    """Return the books of a folder (.txt, plain or gzipped), in order of name."""
+    try:
+        names = sorted(path for path in folder.iterdir() if path.name.endswith((".txt", ".txt.gz")))
+    except OSError as error:
+        raise UserError(f"the folder of books {folder} cannot be read: {error}", _BOOKS) from None
+    if not names:
+        raise UserError(f"the folder of books {folder} holds no .txt and no .txt.gz", _BOOKS)
+    return names
+
+
 @lru_cache(maxsize=2)
 def read_books(folder: Path) -> Source:
-    """Read the sentences of all books of a folder (.txt, plain or gzipped), in order of name."""
-    fix = "give a folder of public-domain books as .txt or .txt.gz, such as Project Gutenberg's"
-    try:
-        paths = sorted(path for path in folder.iterdir() if path.name.endswith((".txt", ".txt.gz")))
-    except OSError as error:
-        raise UserError(f"the folder of books {folder} cannot be read: {error}", fix) from None
+    """Read the sentences of all books of a folder."""
     sentences: list[str] = []
-    for path in paths:
+    for path in book_paths(folder):
         try:
             raw = path.read_bytes()
             text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
         except (OSError, EOFError, ValueError) as error:
-            raise UserError(f"the book {path} cannot be read: {error}", fix) from None
-        sentences += split_sentences(text)
+            raise UserError(f"the book {path} cannot be read: {error}", _BOOKS) from None
+        sentences += split_sentences(_without_licence(text))
     if not sentences:
-        raise UserError(f"the folder of books {folder} holds no text", fix)
+        raise UserError(f"the folder of books {folder} holds no text", _BOOKS)
     return Source(tuple(sentences))
+
+
+def _without_licence(text: str) -> str:
+    """Leave out what Project Gutenberg puts before and after a book: it is not the book's."""
+    start, end = _START.search(text), _END.search(text)
+    return text[start.end() if start else 0 : end.start() if end else len(text)]
 
 
 def split_sentences(text: str) -> list[str]:

@@ -26,7 +26,10 @@ TEMPORAL = 2
 VARIANTS = ("conversations", "questions")
 
 _BY_DATE = "Use the dates of the conversation to answer."
-_FIX = "download locomo10.json and type `recollect data locomo`"
+_FIX = (
+    "download data/locomo10.json of github.com/snap-research/locomo (CC BY-NC 4.0) and type"
+    " `recollect data locomo --input FILE --output data/locomo`"
+)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ VARIANTS = ("oracle", "s", "m")
 _DATE = re.compile(r"(\d{4})/(\d\d)/(\d\d) \(\w+\) (\d\d):(\d\d)")
 _FIX = (
     "download longmemeval_{oracle,s_cleaned,m_cleaned}.json (xiaowu0162/longmemeval-cleaned on"
-    " Hugging Face) and type `recollect data longmemeval FILE`"
+    " Hugging Face, MIT) and type `recollect data longmemeval --input FILE`"
 )
 
 

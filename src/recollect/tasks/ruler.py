@@ -57,7 +57,10 @@ _FULL = 0.99
 """How much of the wanted length is filled: lengths are estimates, and none should be exceeded."""
 _QUESTION_TOKENS = 80
 """Room for the question, whose length is part of the whole."""
-_BOOKS = "put public-domain books (.txt or .txt.gz) into {folder}, or choose niah_single_1"
+_BOOKS = (
+    "take a folder of public-domain books (.txt or .txt.gz, such as Project Gutenberg's) with"
+    " `recollect data ruler --input BOOKS`, or choose niah_single_1"
+)
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,11 @@ class Ruler:
             return self._documents(index, seed, split)
         return self._planted(self._id(index, seed, split), rng)
 
+    @property
+    def _dense(self) -> dict[str, float]:
+        """What to count tokens by, where the fixed estimate is far off."""
+        return {"bytes_per_token": DENSITY[self.variant]} if self.variant in DENSITY else {}
+
     def _id(self, index: int, seed: int, split: Split) -> str:
         place = show_place(self.position, self.depth)
         return f"ruler-{self.variant}-{split}-{seed}-{index}-of-{self.tokens}-tokens{place}"
@@ -151,7 +159,7 @@ class Ruler:
         wanted = [place for place, i in enumerate(order) if i in hidden.wanted]
         evidence = tuple(sorted({chunks.chunk_of(place) for place in wanted}))
         question = Question(hidden.question, hidden.answers, self.variant, evidence)
-        meta = {"depths": [round(depths[i], 4) for i in hidden.wanted]}
+        meta = {"depths": [round(depths[i], 4) for i in hidden.wanted], **self._dense}
         return Task(id, chunks, (question,), self.name, meta)
 
     def _haystack(self, hay: Hay, hidden: Hidden, rng: Random) -> Haystack:
@@ -164,7 +172,7 @@ class Ruler:
         if not books.is_dir():
             raise UserError(
                 f"{self.variant} hides its needles in prose, and there is no folder {books}",
-                _BOOKS.format(folder=books),
+                _BOOKS,
             )
         return read_books(books).cycle(rng)
 
@@ -173,7 +181,7 @@ class Ruler:
         counted = make(self._room, self._chunk_tokens, rng)
         evidence = tuple(range(len(counted.text)))
         question = Question(counted.question, counted.answers, self.variant, evidence)
-        return Task(id, counted.text, (question,), self.name)
+        return Task(id, counted.text, (question,), self.name, dict(self._dense))
 
     def _documents(self, index: int, seed: int, split: Split) -> Task:
         stored = self._shelf.stored
