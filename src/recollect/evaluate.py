@@ -18,11 +18,11 @@ from recollect.evaluation.models import open_models
 from recollect.evaluation.options import EvalOptions, ReplayOptions
 from recollect.evaluation.progress import Progress
 from recollect.evaluation.results import JudgeError, Results, save
-from recollect.evaluation.scoring import check_metrics
+from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
 from recollect.evaluation.setup import default_folder, enter, known_agents, set_up
 from recollect.evaluation.store import Store, read_config, read_episodes
 from recollect.evaluation.tables import cost_table, judge_table, score_table
-from recollect.judge import Judge, strict_judge
+from recollect.judge import strict_judge
 from recollect.remote import RemoteModel
 
 VERDICTS = "verdicts.sqlite"
@@ -31,7 +31,7 @@ VERDICTS = "verdicts.sqlite"
 def run_eval(options: EvalOptions, command: str) -> int:
     """Run what is missing, score everything, and write results and report."""
     console = open_console()
-    prices = parse_prices(options.prices)
+    parse_prices(options.prices)  # what is wrong is said before anything is run
     check_metrics(options.metrics)
     setup = set_up(options, known_agents(options))
     folder = options.out or default_folder(options)
@@ -43,7 +43,8 @@ def run_eval(options: EvalOptions, command: str) -> int:
         harness = Harness(
             setup.grid, setup.agents, opened.models, store, options.concurrency, options.timeout
         )
-        progress = Progress(console, setup.grid.cells(), setup.primary, str(folder))
+        shown = {name: first_metric(own, judged=False) for name, own in setup.primary.items()}
+        progress = Progress(console, setup.grid.cells(), shown, str(folder))
         for record in read_episodes(folder):
             if record["id"] in store.done:
                 progress.before(record)
@@ -51,22 +52,13 @@ def run_eval(options: EvalOptions, command: str) -> int:
             asyncio.run(harness.run(progress.episode))
     finally:
         store.close()
-    judge = _judge(folder, options.judge, options.judge_model)
-    with console.status("scoring"):
-        results = asyncio.run(assess(folder, options.metrics, judge, prices))
-    return _finish(console, folder, results)
+    return _score(console, folder, options)
 
 
 def run_replay(folder: Path, options: ReplayOptions) -> int:
     """Score stored episodes again, with other metrics or another judge."""
     console = open_console()
-    prices = parse_prices(options.prices)
-    if read_config(folder) is None:
-        raise UserError(f"{folder} holds no evaluation", "name a folder that `recollect eval` made")
-    judge = _judge(folder, options.judge, options.judge_model)
-    with console.status("scoring"):
-        results = asyncio.run(assess(folder, options.metrics, judge, prices))
-    return _finish(console, folder, results)
+    return _score(console, folder, options)
 
 
 @dataclass(frozen=True)
@@ -91,17 +83,31 @@ def run_judge_check(options: JudgeCheckOptions) -> int:
     return 0
 
 
-def _judge(folder: Path, url: str, model: str) -> Judge | None:
-    return strict_judge(RemoteModel(url, model, folder / VERDICTS)) if url else None
+def _score(console: Console, folder: Path, options: EvalOptions | ReplayOptions) -> int:
+    prices = parse_prices(options.prices)
+    if read_config(folder) is None:
+        raise UserError(f"{folder} holds no evaluation", "name a folder that `recollect eval` made")
+    judge = None
+    if options.judge:
+        model = RemoteModel(options.judge, options.judge_model, folder / VERDICTS)
+        judge = strict_judge(model)
+    with console.status("scoring"):
+        results = asyncio.run(assess(folder, options.metrics, judge, prices))
+    return _finish(console, folder, results)
 
 
 def _finish(console: Console, folder: Path, results: Results) -> int:
     path = save(results, folder)
-    console.print(score_table(results))
-    console.print()
-    console.print(cost_table(results))
-    if results.judge:
+    judged = [name for name, known in results.config["sets"].items() if known["primary"] == JUDGE]
+    if judged and not results.judge:
+        text = f"{', '.join(judged)}: usually judged; without --judge token F1 stands first"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    tables = [score_table(results), cost_table(results)]
+    tables += [judge_table(results.judge)] if results.judge else []
+    if not console.is_terminal:
+        console.width = max(120, console.width)  # a file has no width: nothing need be cut
+    for table in tables:
+        console.print(table)
         console.print()
-        console.print(judge_table(results.judge))
-    console.print(f"\nresults in {path}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"results in {path}", markup=False, highlight=False, soft_wrap=True)
     return 0

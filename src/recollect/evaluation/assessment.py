@@ -21,6 +21,7 @@ from recollect.evaluation.scoring import (
     SIDE_BY_SIDE,
     Scored,
     check_metrics,
+    first_metric,
     score_record,
 )
 from recollect.evaluation.store import read_config, read_episodes
@@ -66,7 +67,11 @@ async def assess(
     check_metrics(metrics)
     names = list(dict.fromkeys([*(metrics or SIDE_BY_SIDE), *([JUDGE] if judge else [])]))
     # A family's own metric is always there, whatever else is asked for.
-    names += [own for own in sorted(_primaries(config)) if own not in names]
+    sets = {
+        name: {**known, "primary": first_metric(known["primary"], judge is not None)}
+        for name, known in config["sets"].items()
+    }
+    names += sorted({known["primary"] for known in sets.values()} - {*names})
     error = await measure_judge(judge) if judge else None
     verdicts = await judge_episodes(judge, read_episodes(folder)) if judge else None
     piles: dict[str, dict[str, Pile]] = defaultdict(lambda: defaultdict(Pile))
@@ -78,7 +83,7 @@ async def assess(
         runs[record["run"]] = max(record["at"], runs.get(record["run"], 0.0))
     if not piles:
         raise UserError(f"{folder} holds no episodes yet", "run the evaluation first")
-    cells, comparisons, chosen = _cells(piles, config, names, prices)
+    cells, comparisons, chosen = _cells(piles, sets, list(config["agents"]), names, prices)
     return Results(
         command="\n".join(config["commands"]),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -94,24 +99,21 @@ async def assess(
     )
 
 
-def _primaries(config: dict[str, Any]) -> set[str]:
-    return {known["primary"] for known in config["sets"].values()}
-
-
 def _cells(
     piles: dict[str, dict[str, Pile]],
-    config: dict[str, Any],
+    sets: dict[str, dict[str, Any]],
+    agents: list[str],
     names: Sequence[str],
     prices: Prices | None,
 ) -> tuple[list[Cell], list[Comparison], dict[tuple[str, int], Example]]:
     cells: list[Cell] = []
     comparisons: list[Comparison] = []
     chosen: dict[tuple[str, int], Example] = {}
-    for task in sorted(piles, key=list(config["sets"]).index):
+    for task in sorted(piles, key=list(sets).index):
         own = piles[task]
-        known = config["sets"][task]
+        known = sets[task]
         primary = names.index(known["primary"])
-        order = [*sorted(set(own) & set(config["agents"]), key=list(config["agents"]).index)]
+        order = sorted(own, key=agents.index)
         answers = {agent: own[agent].answers for agent in order}
         closed = None
         if CLOSED_BOOK in own:

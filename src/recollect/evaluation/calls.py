@@ -27,15 +27,10 @@ class CallLog:
 
     def __init__(self, path: Path, ended: Collection[str]) -> None:
         """Read what an earlier process was told; calls of episodes that ended are forgotten."""
+        forget(path, ended)
         self._kept: dict[str, dict[str, Any]] = {}
-        lines = [line for line in read_lines(path) if line[0] not in ended]
-        for episode, key, reply, seconds in lines:
+        for episode, key, reply, seconds in read_lines(path):
             self._kept.setdefault(episode, {})[key] = (reply, seconds)
-        with replacing(path) as temporary:
-            file = Lines(temporary)
-            for line in lines:
-                file.append(line)
-            file.close()
         self._lines = Lines(path)
 
     def of(self, episode: str) -> Calls:
@@ -45,6 +40,16 @@ class CallLog:
     def close(self) -> None:
         """Close the file."""
         self._lines.close()
+
+
+def forget(path: Path, ended: Collection[str]) -> None:
+    """Leave only the calls of episodes that have not ended."""
+    with replacing(path) as temporary:
+        file = Lines(temporary)
+        for line in read_lines(path):
+            if line[0] not in ended:
+                file.append(line)
+        file.close()
 
 
 @dataclass

@@ -17,7 +17,7 @@ from recollect.evaluation.judge_pairs import PAIRS, Pair
 from recollect.evaluation.records import Record, questions
 from recollect.evaluation.results import JudgeError, JudgeKind, Score
 from recollect.evaluation.scoring import cut
-from recollect.judge import ABSTENTION, Judge
+from recollect.judge import Judge
 from recollect.metrics import final_answer, wilson
 from recollect.types import Question
 
@@ -59,20 +59,24 @@ def _share(values: list[float]) -> Score:
 def _items(record: Record) -> Iterator[Item[tuple[str, int]]]:
     if record["failure"] is not None:
         return
-    # LongMemEval marks what cannot be answered in the id, whatever the question's type.
-    abstains = str(record["task_id"]).endswith("_abs")
     for i, question in enumerate(questions(record)):
-        asked = replace(question, category=ABSTENTION) if abstains else question
-        yield (record["id"], i), asked, final_answer(cut(record["answers"][i]))
+        answer = final_answer(cut(record["answers"][i]))
+        about = record["questions"][i].get("about") or {}
+        # Where there is a rubric (BEAM), the score is the share of its points that are met.
+        for point in about.get("rubric") or [None]:
+            asked = question if point is None else replace(question, answers=(str(point),))
+            yield (record["id"], i), asked, answer
 
 
 async def _verdicts(judge: Judge, items: Iterator[Item[T]]) -> dict[T, float]:
-    verdicts: dict[T, float] = {}
+    """Have answers judged, many at once; several verdicts under one name are averaged."""
+    verdicts: dict[T, list[float]] = defaultdict(list)
 
     async def work() -> None:
         for key, question, answer in items:
             # An empty answer would be refused by any judge, and some servers refuse to read it.
-            verdicts[key] = await judge(question, answer) if answer.strip() else 0.0
+            verdict = await judge(question, answer) if answer.strip() else 0.0
+            verdicts[key].append(verdict)
 
     try:
         await concurrently(work() for _ in range(judge.model.concurrency))
@@ -83,4 +87,4 @@ async def _verdicts(judge: Judge, items: Iterator[Item[T]]) -> dict[T, float]:
             f"the judge at {judge.model.url} failed: {type(error).__name__}: {error}",
             "mend that, then type `recollect replay FOLDER --judge URL`: verdicts are kept",
         ) from error
-    return verdicts
+    return {key: sum(own) / len(own) for key, own in verdicts.items()}

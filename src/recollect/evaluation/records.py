@@ -13,7 +13,7 @@ from recollect.evaluation.calls import Calls
 from recollect.evaluation.jobs import Job
 from recollect.evaluation.texts import TaskText
 from recollect.rendering import Tokenizer
-from recollect.types import Context, Episode, Question
+from recollect.types import Context, Episode, Question, Task
 
 Record = dict[str, Any]
 
@@ -39,7 +39,7 @@ def episode_record(
         "tokens": text.tokens,
         "chunks": len(task.chunks),
         "meta": {k: v for k, v in task.meta.items() if _is_short(v)},
-        "questions": [_question(question) for question in task.questions],
+        "questions": _questions(task),
         "answers": episode.answers,
         "failure": asdict(episode.failure) if episode.failure else None,
         "seconds": round(episode.seconds + calls.seconds, 3),
@@ -60,12 +60,21 @@ def questions(record: Record) -> list[Question]:
     ]
 
 
-def _question(question: Question) -> Record:
+def _questions(task: Task) -> list[Record]:
+    """Keep the questions; what a family says about each (a rubric, say) is in the task's meta."""
+    about = task.meta.get("questions")
+    if not isinstance(about, list) or len(about) != len(task.questions):
+        about = [None] * len(task.questions)
+    return [_question(q, said) for q, said in zip(task.questions, about, strict=True)]
+
+
+def _question(question: Question, about: Any) -> Record:
     kept = {
         "text": question.text,
         "answers": question.answers,
         "category": question.category,
         "evidence": question.evidence,
+        "about": about,
     }
     return {name: value for name, value in kept.items() if value}
 

@@ -24,6 +24,9 @@ SIDE_BY_SIDE = (
 )
 """What is always reported, beside the metric that a family is usually measured by."""
 
+UNJUDGED = "token_f1"
+"""Stands first where a family is usually judged, but nobody judges."""
+
 LONGEST = 4000
 """Characters of an answer that are scored, its last ones: nobody is to list every candidate."""
 
@@ -46,6 +49,11 @@ class Scored:
     scores: tuple[float, ...]
     """In the order of the metrics asked for."""
     axes: tuple[tuple[str, str], ...]
+
+
+def first_metric(family_metric: str, judged: bool) -> str:
+    """Return the metric that counts first; a judge's word can only count where there is one."""
+    return UNJUDGED if family_metric == JUDGE and not judged else family_metric
 
 
 def check_metrics(names: Iterable[str]) -> None:

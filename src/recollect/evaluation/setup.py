@@ -36,7 +36,7 @@ class Setup:
 
     @property
     def primary(self) -> dict[str, str]:
-        """The metric of every task set."""
+        """The metric of every task set, as its family says."""
         return {name: family.metric for name, family in self.grid.families.items()}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from recollect.disk import lock, make_folder, replacing
 from recollect.episodes import plain
 from recollect.errors import UserError
-from recollect.evaluation.calls import CallLog, Calls
+from recollect.evaluation.calls import CallLog, Calls, forget
 from recollect.evaluation.lines import Lines, read_lines
 from recollect.evaluation.records import Record
 
@@ -32,13 +32,13 @@ class Store:
         self.folder = folder
         self._lock = lock(folder)
         self._episodes = Lines(folder / EPISODES)
-        failed: dict[str, bool] = {}
-        for record in read_lines(folder / EPISODES):
-            failed[record["id"]] = record["failure"] is not None
-        self.done = {id for id, f in failed.items() if not (f and retry_failed)}
+        ended = {r["id"]: r["failure"] is None for r in read_lines(folder / EPISODES)}
+        self._well = {id for id, well in ended.items() if well}
+        """Ids of the episodes that did not fail."""
+        self.done = self._well.copy() if retry_failed else set(ended)
         """Ids of the episodes that are not run again."""
         # A failed episode may be wanted again, and what it was told must not be asked twice.
-        self._calls = CallLog(folder / CALLS, {id for id, f in failed.items() if not f})
+        self._calls = CallLog(folder / CALLS, self._well)
 
     def calls(self, episode: str) -> Calls:
         """Return what an episode was told before it was cut short."""
@@ -48,11 +48,14 @@ class Store:
         """Keep an episode."""
         self._episodes.append(record)
         self.done.add(record["id"])
+        if record["failure"] is None:
+            self._well.add(record["id"])
 
     def close(self) -> None:
         """Write down what the system still holds, and let others have the folder."""
         self._episodes.close()
         self._calls.close()
+        forget(self.folder / CALLS, self._well)
         self._lock.close()
 
 

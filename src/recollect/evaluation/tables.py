@@ -12,25 +12,31 @@ from recollect.evaluation.results import JudgeError, Results
 def score_table(results: Results) -> Table:
     """Show every cell's primary metric: interval, n, failures, and the closed-book score."""
     table = plain_table(padding=2)
-    for header in ("tasks", "agent", "metric"):
+    for header in ("tasks, by", "agent"):
         table.add_column(header, no_wrap=True)
     for header in ("mean", "95% interval"):
         table.add_column(header, justify="right", no_wrap=True)
+    # The one column that may be cut: every number beside it must stay whole.
     table.add_column(Text("0" + "1".rjust(19), no_wrap=True, overflow="crop"))
-    for header in ("n", "failed", "spread", "closed book"):
+    several = any(cell.spread is not None for cell in results.cells)
+    for header in ("n", "failed", *(["spread"] if several else []), "closed"):
         table.add_column(header, justify="right", no_wrap=True)
+    shown = ""
     for cell in results.cells:
         score = cell.scores[cell.primary]
+        if cell.task != shown:
+            shown = cell.task
+            table.add_row(Text(shown, "bold"))
+        spread = "" if cell.spread is None else f"±{cell.spread:.3f}"
         table.add_row(
-            cell.task,
+            Text(f"  {cell.primary}", "bright_black"),
             cell.agent,
-            Text(cell.primary, "bright_black"),
             Text(f"{score.mean:.3f}", "bold"),
             f"{score.low:.3f} to {score.high:.3f}",
             interval_bar(score.low, score.mean, score.high),
             str(score.n),
             Text(str(score.n_failed), "yellow" if score.n_failed else ""),
-            "" if cell.spread is None else f"±{cell.spread:.3f}",
+            *([spread] if several else []),
             "" if cell.closed_book is None else f"{cell.closed_book.mean:.3f}",
         )
     return table
@@ -41,7 +47,7 @@ def cost_table(results: Results) -> Table:
     table = plain_table(padding=2)
     for header in ("tasks", "agent"):
         table.add_column(header, no_wrap=True)
-    headers = ("build read", "written", "answer read", "written", "calls", "memory", "s", "$ total")
+    headers = ("build in", "out", "answer in", "out", "calls", "memory", "s", "$ in all")
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     for cell in results.cells:
@@ -59,7 +65,8 @@ def cost_table(results: Results) -> Table:
             f"{cost.seconds / each:.1f}",
             "" if cost.dollars is None else f"{cost.dollars:.2f}",
         )
-    table.caption = "per episode, in tokens"
+    table.caption = "per episode: tokens, calls, seconds"
+    table.caption_justify = "left"
     return table
 
 
