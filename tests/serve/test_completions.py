@@ -86,7 +86,9 @@ def test_a_stream_says_what_the_whole_reply_says(model):
         logprobs = [c.logprobs for c in mine if c.logprobs]
         for name in ("tokens", "token_logprobs", "text_offset"):
             told = [value for one in logprobs for value in getattr(one, name)]
-            assert told == getattr(choice.logprobs, name)
+            # What else was computed in the same step moves the last bits.
+            close = pytest.approx(getattr(choice.logprobs, name), abs=1e-4)
+            assert told == (close if name == "token_logprobs" else getattr(choice.logprobs, name))
         assert [c.finish_reason for c in mine if c.finish_reason] == [choice.finish_reason]
         assert len(mine) > 3
 
@@ -133,11 +135,7 @@ def test_echo_scores_the_prompt_and_shows_likelier_tokens(model):
     assert more.logprobs.token_logprobs[: len(prompt)] == scored.logprobs.token_logprobs
     assert more.text == model.tokenizer.decode([*prompt, *expected.token_ids])
     for place in range(1, len(prompt)):
-        # The prompt's last tokens, scored, are what the engine says of them when it draws them.
         top = scored.logprobs.top_logprobs[place]
         assert len(top) <= 3 and max(top.values()) >= scored.logprobs.token_logprobs[place] - 1e-6
-    for token, logprob in zip(more.logprobs.tokens[-5:], expected.logprobs, strict=True):
-        assert more.logprobs.top_logprobs[more.logprobs.tokens.index(token)] is not None
-        assert logprob <= 0
     for top, logprob in zip(more.logprobs.top_logprobs[-5:], expected.logprobs, strict=True):
         assert max(top.values()) == pytest.approx(logprob, abs=1e-4)

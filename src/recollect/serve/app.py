@@ -115,6 +115,7 @@ class _Handler:
             "object": "model",
             "created": self.service.created,
             "owned_by": "recollect",
+            "root": self.service.root or self.service.name,
             "max_model_len": self.service.window,
         }
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
-    Discriminator,
+    FailFast,
     Field,
-    Tag,
     ValidationError,
     field_validator,
     model_validator,
@@ -39,7 +39,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "use_beam_search": (False,),
     "ignore_eos": (False,),
-    "stop_token_ids": ([],),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True, False),
     "add_generation_prompt": (True,),
@@ -51,6 +50,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Settings the engine does not have, and the values with which they ask for nothing."""
 MAX_N = 128
 MAX_TOP = 20
+MANY = 10_000
+"""Messages, and whatever else a request lists."""
 MAX_STOPS, LONGEST_STOP = 16, 256
 SMALLEST_TEMPERATURE = 0.01
 
@@ -80,7 +81,9 @@ class Asked(Body):
     top_p: float | None = Field(None, gt=0, le=1)
     n: int | None = Field(None, ge=1, le=MAX_N)
     seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 63)
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: list[int] | None = Field(None, max_length=MAX_STOPS)
+    """Tokens that end a reply: those of the model do anyway, and others cannot."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
@@ -112,32 +115,25 @@ class Asked(Body):
     def stops(self) -> tuple[str, ...]:
         """Return the texts that end a reply."""
         given = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        if len(given) > MAX_STOPS or not all(0 < len(text) <= LONGEST_STOP for text in given):
-            raise Refusal(
-                f"stop takes at most {MAX_STOPS} texts of 1 to {LONGEST_STOP} characters",
-                param="stop",
-            )
+        if not all(0 < len(text) <= LONGEST_STOP for text in given):
+            raise Refusal(f"a stop text has 1 to {LONGEST_STOP} characters", param="stop")
         return tuple(given)
 
 
-PROMPT_KINDS = ("a text", "texts", "token ids", "many token ids")
+def _check_prompt(value: Any) -> Any:
+    """Check by hand what may be a million tokens: pydantic would list every wrong one."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        rows = value if value and isinstance(value[0], list) else [value]
+        if all(isinstance(row, list) and all(type(i) is int for i in row) for row in rows):
+            return value
+        if all(isinstance(text, str) for text in value):
+            return value
+    raise ValueError("it must be a text, token ids, or a list of one of these")
 
 
-def _kind_of_prompt(value: Any) -> str:
-    if not isinstance(value, list):
-        return "a text"
-    if value and isinstance(value[0], str):
-        return "texts"
-    return "many token ids" if value and isinstance(value[0], list) else "token ids"
-
-
-Prompt = Annotated[
-    Annotated[str, Tag("a text")]
-    | Annotated[list[str], Tag("texts")]
-    | Annotated[list[int], Tag("token ids")]
-    | Annotated[list[list[int]], Tag("many token ids")],
-    Discriminator(_kind_of_prompt),  # trying each kind in turn would cost a long prompt dear
-]
+Prompt = Annotated[Any, BeforeValidator(_check_prompt)]
 
 
 class CompletionAsked(Asked):
@@ -145,6 +141,7 @@ class CompletionAsked(Asked):
 
     prompt: Prompt
     logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
+    """0 and 1 tell the logprob of each token; more also the likeliest ones at each place."""
     echo: bool | None = None
     add_special_tokens: bool = True
     """Whether a text gets what the tokenizer puts around every text, such as a start token."""
@@ -179,8 +176,8 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
-    tool_calls: list[ToolCall] | None = None
+    content: str | Annotated[list[TextPart], Field(max_length=MANY)] | None = None
+    tool_calls: list[ToolCall] | None = Field(None, max_length=MANY)
     tool_call_id: Name | None = None
     name: Name | None = None
 
@@ -210,8 +207,8 @@ class ToolAsked(Body):
 class Prompted(Body):
     """A chat so far, and the tools in it."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
-    tools: list[ToolAsked] | None = None
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MANY)
+    tools: list[ToolAsked] | None = Field(None, max_length=MANY)
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
@@ -234,8 +231,8 @@ class TokenizeAsked(Body):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] | None = None
-    tools: list[ToolAsked] | None = None
+    messages: list[ChatMessage] | None = Field(None, min_length=1, max_length=MANY)
+    tools: list[ToolAsked] | None = Field(None, max_length=MANY)
     add_special_tokens: bool = True
 
 
@@ -243,7 +240,7 @@ class DetokenizeAsked(Body):
     """A body of /detokenize."""
 
     model: str | None = None
-    tokens: list[int]
+    tokens: Annotated[list[int], FailFast()]
 
 
 AnyBody = TypeVar("AnyBody", bound=Body)
@@ -254,11 +251,13 @@ def read(kind: type[AnyBody], body: bytes) -> AnyBody:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        wrong = error.errors(include_url=False, include_input=False)
+    first = max(wrong, key=lambda one: len(one["loc"]))
     if first["type"] == "json_invalid":
         raise Refusal(f"the body is not JSON: {first['ctx']['error']}")
-    # pydantic names the kind of prompt that it took it for as well
-    param = ".".join(str(part) for part in first["loc"] if part not in PROMPT_KINDS)
+    # Of what a field may be, pydantic names the type it looked at, such as list[TextPart].
+    named = (part for part in first["loc"] if part != "str" and "[" not in str(part))
+    param = ".".join(map(str, named))
     if first["type"] == "extra_forbidden":
         raise Refusal(f"there is no setting {param!r} here; leave it out", param=param)
     what = first["msg"].removeprefix("Value error, ")

@@ -10,16 +10,17 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 
-from recollect.disk import replacing
+from recollect.disk import refusals, replacing
 from recollect.errors import UserError
 from recollect.serve.app import make_app
 from recollect.serve.engine import Engine
 from recollect.serve.service import Service
 from recollect.serve.settings import ServeConfig
-from recollect.serve.source import find_source
+from recollect.serve.source import Source, find_source
 from recollect.train.model import LoadedModel
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -38,23 +39,26 @@ def run_server(config: ServeConfig) -> int:
     """Serve until a signal says to stop."""
     key = _api_key(config)  # mistakes come before minutes of loading
     source = find_source(config.checkpoint)
+    if config.ready_file:
+        config.ready_file.unlink(missing_ok=True)  # an earlier server's address
     with _bind(config) as listener:
         model = source.load(config.device, config.threads)
-        asyncio.run(_until_signal(model, config.name or source.name, config, listener, key))
+        asyncio.run(_until_signal(model, source, config, listener, key))
     return 0
 
 
 async def _until_signal(
-    model: LoadedModel, name: str, config: ServeConfig, listener: socket.socket, key: str
+    model: LoadedModel, source: Source, config: ServeConfig, listener: socket.socket, key: str
 ) -> None:
+    name = config.name or source.name
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
-    async with serving(model, name, config, listener, key) as server:
-        print(f"serving {name} at {server.url}", flush=True)
+    async with serving(model, name, config, listener, key, source.folder) as server:
         if config.ready_file:
-            with replacing(config.ready_file) as file:
+            with refusals(config.ready_file), replacing(config.ready_file) as file:
                 file.write_text(server.url + "\n")
+        print(f"serving {name} at {server.url}", flush=True)
         await told.wait()
         print("stopping", flush=True)
 
@@ -66,15 +70,21 @@ async def serving(
     config: ServeConfig = ServeConfig("", port=0),
     listener: socket.socket | None = None,
     api_key: str = "",
+    folder: Path | None = None,
 ) -> AsyncIterator[Serving]:
-    """Serve a loaded model while the block runs, in the loop it runs in."""
+    """Serve a loaded model while the block runs, in the loop it runs in.
+
+    Clients on this machine are told the `folder` of its tokenizer.
+    """
     listener = listener or _bind(config)
-    service = Service(name, Engine(model, config.max_running, config.cache_gib), config.limits)
     host, port = listener.getsockname()[:2]
-    hosts = LOCAL_NAMES if _is_loopback(host) else ()
+    local = _is_loopback(host)
+    root = str(folder.resolve()) if folder and local else ""
+    engine = Engine(model, config.max_running, config.cache_gib)
+    service = Service(name, engine, config.limits, root)
     server = _Server(
         uvicorn.Config(
-            make_app(service, api_key=api_key, hosts=hosts),
+            make_app(service, api_key=api_key, hosts=LOCAL_NAMES if local else ()),
             http="h11",
             loop="none",
             lifespan="off",

@@ -40,6 +40,8 @@ class Service:
     name: str
     engine: Engine
     limits: Limits = Limits()
+    root: str = ""
+    """The folder of the tokenizer, for clients on this machine."""
     in_flight: int = 0
     """Choices being made."""
     created: int = field(default_factory=lambda: int(time.time()))
@@ -141,7 +143,9 @@ class Service:
             self.tokenizer,
             self.name,
             logprobs=asked.logprobs is not None,
-            top=asked.logprobs or 0,
+            # Most clients that say 1 want no more than the token's own; the likeliest ones at
+            # each place take a second pass over the whole sequence.
+            top=asked.logprobs if asked.logprobs and asked.logprobs > 1 else 0,
             echo=bool(asked.echo),
             keep_stop=asked.include_stop_str_in_output,
             token_ids=tokens if asked.return_token_ids is None else asked.return_token_ids,
@@ -171,6 +175,12 @@ class Service:
         reader: ToolReader | None = None,
     ) -> list[Job]:
         """Make n choices of every prompt; each prompt draws as if it were alone."""
+        ends = self.tokenizer.end_ids
+        if other := set(asked.stop_token_ids or ()).difference(ends):
+            raise Refusal(
+                f"only {list(ends)} end a reply, not token {min(other)}; use stop with a text",
+                param="stop_token_ids",
+            )
         seed = secrets.randbits(63) if asked.seed is None else asked.seed & ((1 << 63) - 1)
         n = asked.n or 1
         jobs: list[Job] = []
@@ -323,7 +333,7 @@ class _Streamed:
 
 
 def _streamable(form: Form, asked: Asked) -> Form:
-    if asked.stream and (form.top > (form.kind == "text") or form.echo):
+    if asked.stream and (form.top or form.echo):
         raise Refusal("the logprobs of other tokens, and echo, cannot be streamed")
     return form
 
