@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recollect.advantages import group_advantages, grpo
 from recollect.agents.bank import NO_MEMORY, BankAgent, without_thinking
@@ -340,6 +342,63 @@ def test_another_model_is_given_the_core_as_text():
     answering = model(lambda prompt: "\\boxed{1.5}", other)
     episode = play(AGENT, task("a"), lambda prompt: "the core", answer=answering)
     assert "Core: the core\n" in other.show(episode.contexts[1].ids)
+
+
+# Whatever a model writes
+
+said = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from(["<think>", "</think>", "<tool_call>", "</tool_call>", "DONE", "\\boxed{1}"]),
+    st.builds(
+        call,
+        st.sampled_from(
+            ["memory_list", "memory_key_retrieve", "memory_embedding_retrieve", "nothing"]
+        ),
+        **{name: st.text("ab", max_size=2) for name in ("title", "query", "filter")},
+    ),
+    st.builds(lambda a: call("memory_list", filter=a), st.text("ab", max_size=1)),
+    st.builds(lambda a: call("memory_embedding_retrieve", query=a), st.text("ab", max_size=2)),
+    st.builds(lambda a: call("memory_bm25_retrieve", query=a), st.text("ab ", max_size=3)),
+    st.builds(
+        lambda name, a, b: call(name, title=a, content=b),
+        st.sampled_from(["memory_add", "memory_update"]),
+        *(st.text("ab\ud800", max_size=2), st.text("ab", max_size=2)),
+    ),
+    st.builds(lambda a: call("memory_delete", title=a), st.text("ab", max_size=1)),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data(), st.lists(st.none() | st.integers(0, 2), min_size=1, max_size=3))
+def test_any_reply_leads_to_an_episode_that_adds_up(data, positions):
+    def script(prompt: str) -> str:
+        text = "".join(data.draw(st.lists(said, max_size=4)))
+        return text.encode(errors="replace").decode()
+
+    kept: list[BankMemory] = []
+
+    @dataclass(frozen=True)
+    class Kept(BankAgent):
+        def new_memory(self, task: Task) -> BankMemory:
+            kept.append(super().new_memory(task))
+            return kept[-1]
+
+    tools = BankTools(embedding=True)
+    agent = Kept(None, 8, tools=tools, limits=LIMITS, prompts=PROMPTS, embed=hashing.embed)
+    episode = play(agent, task("a a", "b", "ab ba", positions=positions), script)
+    assert replay(episode.ops).snapshot() == kept[0].snapshot()
+    assert len(kept[0].core_ids) <= 8
+    assert [c.role for c in episode.contexts].count("memory") == 3
+    assert sorted(c.question for c in episode.contexts if c.question is not None) == list(
+        range(len(positions))
+    )
+    for context in episode.contexts:
+        assert 1 <= len(context.turns) <= 4 and context.turns[-1].end == len(context.ids)
+        assert context.counts["calls"] == sum(
+            context.counts[name] for name in ("ok", "failed", "malformed", "refused")
+        )
+        assert 0 <= context.reward <= 2
+    assert 0 <= episode.scores["answer"] <= 1
 
 
 # Credit
