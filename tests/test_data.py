@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recollect.cli import main
+from recollect.data.checks import check_tasks
+from recollect.tasks.hotpotqa import HotpotQA
 from recollect.tasks.locomo_files import load_corpora, load_tasks
+from recollect.tasks.memagent import MemAgentRows
+from recollect.tasks.named import TaskSpec
+from recollect.types import Task
+from tests.chat_server import chat_server
+from tests.tasks.made_up_hotpot import item, write_source
 from tests.world import made_up
 
 
@@ -66,6 +76,12 @@ def test_embed_computes_every_text_once(capsys, source, tmp_path):
         ["data", "lokomo"],
         ["data", "locomo", "--input", "nowhere.json", "--output", "x"],
         ["data", "embed", "--input", "nowhere", "--cache", "x"],
+        ["data", "hotpotqa", "--input", "nowhere.json", "--output", "x"],
+        ["data", "squad", "--input", "nowhere", "--output", "x"],
+        ["data", "memagent", "--input", "nowhere.parquet", "--output", "x"],
+        ["data", "validate", "hotpotkwa"],
+        ["data", "validate", "hotpotqa"],
+        ["data", "closed-book", "--input", "nowhere", "--output", "x", "--url", "http://x"],
     ],
 )
 def test_mistakes_are_named(capsys, monkeypatch, tmp_path, command):
@@ -74,3 +90,140 @@ def test_mistakes_are_named(capsys, monkeypatch, tmp_path, command):
     said = capsys.readouterr().err
     assert "fix:" in said and "Traceback" not in said
     assert not list(tmp_path.iterdir())
+
+
+# Questions among documents
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("documents")
+    source, output = write_source(root, others=300), root / "hotpotqa"
+    command = ["data", "hotpotqa", "--input", str(source), "--output", str(output)]
+    command += ["--documents", "50", "100", "--train-documents", "20", "--questions", "16"]
+    assert main(command) == 0
+    return output
+
+
+def test_documents_are_written_with_their_checksums(documents):
+    manifest = json.loads((documents / "manifest.json").read_text())
+    files = {file["name"]: file["sha256"] for file in manifest["outputs"]}
+    assert files == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in documents.iterdir()
+        if path.name != "manifest.json"
+    }
+    assert {"test_50.parquet", "test_100.parquet", "train_20.parquet"} < set(files)
+    assert [file["name"] for file in manifest["inputs"]] == [
+        "train.json",
+        "dev.json",
+        "corpus.jsonl",
+    ]
+    assert str(documents.parent) not in (documents / "manifest.json").read_text()
+    assert manifest["counts"] == {"test": 300, "train": 30, "passages": 330 * 5 + 300}
+
+
+def test_rows_are_the_tasks_at_that_length(documents, tmp_path):
+    rows = documents / "test_100.parquet"
+    assert main(["data", "memagent", "--input", str(rows), "--output", str(tmp_path / "m")]) == 0
+    read = {(t := MemAgentRows(tmp_path / "m").task(i, 0, "test")).questions: t for i in range(16)}
+    for i in range(16):
+        task = HotpotQA(documents, 100).task(i, 0, "test")
+        (question,) = task.questions
+        (other,) = [t for t in read.values() if t.questions[0].text == question.text]
+        assert other.chunks == task.chunks and other.questions[0].evidence == question.evidence
+
+
+def test_validate_finds_nothing_wrong(capsys, documents):
+    data = ["--data", str(documents.parent)]
+    assert main(["data", "validate", "hotpotqa@50docs,200docs#first", *data]) == 0
+    assert main(["data", "validate", f"{documents}@50docs"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("checksums") == 3 and "300 of 300 stand in their evidence" in said
+    assert "WRONG" not in said
+
+
+def test_validate_sees_what_is_wrong(capsys, documents, tmp_path):
+    spoilt = tmp_path / "hotpotqa"
+    shutil.copytree(documents, spoilt)
+    file = spoilt / "passages.bin"
+    file.write_bytes(file.read_bytes().replace(b"The house of Friend", b"The mouse of Fiend "))
+    assert main(["data", "validate", str(spoilt)]) == 1
+    said = capsys.readouterr().out
+    assert "not as written: passages.bin" in said
+    file.write_bytes(b"")
+    assert main(["data", "validate", str(spoilt)]) == 2
+    assert "passages.bin is missing or not as it was written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            lambda task: replace(task, questions=(replace(task.questions[0], evidence=(99,)),)),
+            "evid",
+        ),
+        (lambda task: replace(task, questions=(replace(task.questions[0], evidence=()),)), "evid"),
+        (
+            lambda task: replace(task, questions=(replace(task.questions[0], answers=("x9",)),)),
+            "answ",
+        ),
+        (lambda task: replace(task, id="one"), "repetitions"),
+        (lambda task: replace(task, chunks=[task.chunks[0]] * 50), "chunks"),
+        (lambda task: _moved(task, 3), "uniform"),
+    ],
+)
+def test_each_check_can_fail(documents, change, line):
+    class Wrong(HotpotQA):
+        def task(self, index, seed=0, split="train"):
+            return change(super().task(index, seed, split))
+
+    spec = TaskSpec("hotpotqa", documents=50)
+    good = check_tasks(HotpotQA(documents, 50), spec, 200, 0, "test")
+    bad = check_tasks(Wrong(documents, 50), spec, 200, 0, "test")
+    assert all(check.ok is not False for check in good)
+    assert any(check.ok is False and check.name.startswith(line) for check in bad)
+
+
+def _moved(task: Task, at: int) -> Task:
+    """Put the evidence to the same place in every text."""
+    chunks = list(task.chunks)
+    question = task.questions[0]
+    for i, place in enumerate(question.evidence, start=at):
+        chunks[i], chunks[place] = chunks[place], chunks[i]
+    return replace(task, chunks=chunks, questions=(replace(question, evidence=(at, at + 1)),))
+
+
+def test_validate_takes_made_up_families_and_files(capsys, tmp_path):
+    assert main(["data", "validate", "recall@2k", "--n", "50"]) == 0
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"text": "It rains.", "question": "What?", "answer": "rain"}) + "\n")
+    assert main(["data", "validate", str(file)]) == 0
+    file.write_text("{}\n")
+    assert main(["data", "validate", str(file)]) == 2
+    assert "mine.jsonl line 1" in capsys.readouterr().err
+
+
+def test_questions_that_a_model_knows_are_left_out(capsys, tmp_path):
+    """Through a real server: it knows the colour of the house of one friend."""
+    source, output = write_source(tmp_path, test=12, train=4, others=20), tmp_path / "hotpotqa"
+    make = ["data", "hotpotqa", "--input", str(source), "--output"]
+    assert main([*make, str(output)]) == 0
+    knows = item(7)
+
+    def reply(asked: str) -> str:
+        return rf"\boxed{{{knows['answer']}}}" if knows["question"] in asked else r"\boxed{grey}"
+
+    known = tmp_path / "known.jsonl"
+    with chat_server(reply) as server:
+        command = ["data", "closed-book", "--input", str(output), "--output", str(known)]
+        assert main([*command, "--url", server.url]) == 0
+    assert "1 of 16 questions are known" in capsys.readouterr().out
+    assert main([*make, str(tmp_path / "kept"), "--closed-book", str(known)]) == 0
+    assert "left out: 1 known without context" in capsys.readouterr().out
+    kept = HotpotQA(tmp_path / "kept", 10)
+    assert kept.size("test") == 11
+    assert all(kept.task(i, 0, "test").meta["item"] != "item-7" for i in range(11))
+    known.write_text('{"id": "item-0", "score": 1}\n')
+    assert main([*make, str(tmp_path / "none"), "--closed-book", str(known)]) == 2
+    assert "says nothing about item-1" in capsys.readouterr().err

@@ -16,8 +16,9 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
   recollect replay FOLDER [--metrics ...]          score a stored evaluation again
   recollect judge-check --url URL                  how often a judge errs on labelled answers
   recollect serve CHECKPOINT                       serve a model to OpenAI's clients
-  recollect data locomo --input FILE --output DIR  turn a LoCoMo file into tasks and memories
+  recollect data NAME --input FILE --output DIR    turn a data set's own files into tasks
   recollect data ledger --output DIR               write sets of ledgers of 2 to 50 sessions
+  recollect data validate NAME                     check answers, evidence, positions, lengths
   recollect data embed --input DIR --cache DIR     compute the vectors of memories once
   recollect doctor                                 what is installed, what is missing, the fix
 
@@ -149,25 +150,10 @@ def _serve(args: list[str]) -> int:
 
 
 def _data(args: list[str]) -> int:
-    import tyro
-
-    from recollect.data import run_embed, run_ledger, run_locomo
+    from recollect.data import run_data
     from recollect.display import open_console
-    from recollect.embed.memories import EmbedOptions
-    from recollect.tasks.ledger_files import LedgerOptions
-    from recollect.tasks.locomo_files import LocomoOptions
 
-    kinds = ("locomo", "ledger", "embed")
-    if not args or args[0] not in kinds:
-        what = f"there is no data {args[0]!r}" if args else "data needs to know what to make"
-        raise UserError(what, f"type recollect data {' or '.join(kinds)}; --help lists settings")
-    kind, *rest = args
-    prog = f"recollect data {kind}"
-    if kind == "locomo":
-        return run_locomo(tyro.cli(LocomoOptions, args=rest, prog=prog), open_console())
-    if kind == "ledger":
-        return run_ledger(tyro.cli(LedgerOptions, args=rest, prog=prog), open_console())
-    return run_embed(tyro.cli(EmbedOptions, args=rest, prog=prog), open_console())
+    return run_data(args, open_console())
 
 
 def _doctor(args: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,16 @@ def test_mistakes_are_named_with_their_line(tmp_path, line, said):
     with pytest.raises(UserError, match=said) as error:
         family.size("test")
     assert "t.jsonl line 2" in error.value.what
+
+
+def test_the_example_is_read():
+    family = Jsonl(Path(__file__).parents[2] / "examples" / "own_data.jsonl")
+    tasks = [family.task(i, 0, "test") for i in range(family.size("test"))]
+    assert [len(task.questions) for task in tasks] == [2, 2, 1]
+    for task in tasks:
+        for question in task.questions:
+            held = " ".join(task.chunks[i] for i in question.evidence or (0,))
+            assert any(answer in held for answer in question.answers)
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from recollect.disk import make_folder, replacing
 from recollect.errors import UserError
 from recollect.tasks.base import Split
+from recollect.tasks.closed_book import Known
 from recollect.tasks.manifest import Manifest, checked, read_manifest, write_manifest
 from recollect.tasks.paragraphs import DocumentSource, Dropped, Item, read_paragraphs
 from recollect.tasks.passages import SPLITS, Passages, PassageWriter
@@ -151,9 +152,9 @@ def build_documents(
     sources: Sources,
     output: Path,
     repeat: bool = False,
-    known: frozenset[str] = frozenset(),
+    known: Known | None = None,
 ) -> Manifest:
-    """Write a data set's questions and paragraphs, leaving out questions whose id is `known`."""
+    """Write a data set's questions and paragraphs, leaving out questions that are `known`."""
     make_folder(output)
     sieve = _Sieve(known)
     counts: dict[str, int] = {}
@@ -175,7 +176,7 @@ def build_documents(
         writer.close()
     manifest = Manifest(
         source.name,
-        {"one_per_title": source.one_per_title, "repeat": repeat, "filtered": bool(known)},
+        {"one_per_title": source.one_per_title, "repeat": repeat, "filtered": known is not None},
         counts,
         dict(sorted(sieve.dropped.items())),
         tuple(sieve.problems),
@@ -190,7 +191,7 @@ def build_documents(
 class _Sieve:
     """Let pass what is a question and was not asked before; count the rest by reason."""
 
-    known: frozenset[str]
+    known: Known | None
     asked: set[str] = field(default_factory=set)
     dropped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -201,7 +202,7 @@ class _Sieve:
                 self.dropped[item.reason] += 1
                 if item.detail:
                     self.problems.append(f"{item.place}: {item.reason}: {item.detail}")
-            elif item.id in self.known:
+            elif self.known and self.known(item):
                 self.dropped["known without context"] += 1
             elif _key(item.question) in self.asked:
                 self.dropped["asked twice"] += 1

@@ -20,8 +20,8 @@ import numpy as np
 from recollect.errors import UserError
 from recollect.seeds import derive
 from recollect.tasks.base import Split
-from recollect.tasks.lengths import parse_length
-from recollect.tasks.passages import Passages
+from recollect.tasks.lengths import BYTES_PER_TOKEN, parse_length
+from recollect.tasks.passages import Passages, Pool
 from recollect.tasks.placement import check_placement, place
 from recollect.types import Question, Task
 
@@ -97,6 +97,8 @@ class DocumentTasks:
 
     name: ClassVar[str] = "documents"
     metric: ClassVar[str] = "sub_exact_match"
+    published: ClassVar[bool] = False
+    """Whether the published lengths are those of these documents."""
 
     folder: Path = field(default_factory=Path)
     """What `recollect data` wrote."""
@@ -113,6 +115,18 @@ class DocumentTasks:
     def size(self, split: Split) -> int:
         """Count the questions of a split."""
         return self._stored.size(split)
+
+    def of_length(self, tokens: int) -> Self:
+        """Return the same questions among as many documents as have about so many tokens."""
+        if self.published:
+            return replace(self, documents=documents_of(tokens))
+        mean = self._stored.passages.mean_bytes / BYTES_PER_TOKEN
+        return replace(self, documents=max(1, round(tokens / mean)))
+
+    @property
+    def repeats(self) -> bool:
+        """Whether distractors may come again."""
+        return self._stored.repeat
 
     def longer(self, times: int) -> Self:
         """Return the same questions among so many times as many documents."""
@@ -166,17 +180,22 @@ class DocumentTasks:
     def _distractors(self, item: StoredItem, split: Split, count: int, rng: Random) -> list[int]:
         pool = self._pools[split]
         titles = self._stored.passages.titles
-        free = pool[~np.isin(titles[pool], titles[list(item.own)])]
-        if count > len(free) and not (self._stored.repeat and len(free)):
+        barred = pool.bearing(titles[list(item.own)])
+        free = len(pool.numbers) - len(barred)
+        if count > free and not (self.repeats and free):
             raise UserError(
-                f"{self.folder} has {len(free):,} distractors for a {split} question, but a text of"
+                f"{self.folder} has {free:,} distractors for a {split} question, but a text of"
                 f" {self.documents:,} documents needs {count:,}",
                 f"give `recollect data {self.name}` more files with --distractors, or --repeat to"
                 " let distractors come again",
             )
-        laps, rest = divmod(count, max(1, len(free)))
-        drawn = rng.sample(range(len(free)), rest)
-        return [*free.tolist() * laps, *free[drawn].tolist()]
+        laps, rest = divmod(count, max(1, free))
+        # Draw as many more as may have to be passed over: so the whole pool is never looked at.
+        drawn = rng.sample(range(len(pool.numbers)), min(rest + len(barred), len(pool.numbers)))
+        places = [at for at in drawn if at not in barred][:rest]
+        for _ in range(laps):
+            places += [at for at in range(len(pool.numbers)) if at not in barred]
+        return pool.numbers[places].tolist()
 
     @cached_property
     def _stored(self) -> DocumentFolder:
@@ -185,7 +204,7 @@ class DocumentTasks:
         return open_folder(self.folder, self.name)
 
     @cached_property
-    def _pools(self) -> dict[Split, np.ndarray]:
+    def _pools(self) -> dict[Split, Pool]:
         splits: tuple[Split, ...] = ("train", "test")
         return {split: self._stored.passages.pool(split) for split in splits}
 

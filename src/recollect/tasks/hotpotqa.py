@@ -30,6 +30,7 @@ class HotpotQA(DocumentTasks):
     """HotpotQA's questions among as many documents as one likes."""
 
     name: ClassVar[str] = "hotpotqa"
+    published: ClassVar[bool] = True
     folder: Path = Path("data/hotpotqa")
 
 

@@ -142,6 +142,11 @@ def build_memagent(inputs: Sequence[Path], output: Path) -> Manifest:
     """Turn files of rows into a folder of passages and questions with fixed texts."""
     from recollect.tasks.document_files import FILES, write_items
 
+    missing = next((path for path in inputs if not path.is_file()), None)
+    if missing is not None:
+        raise UserError(
+            f"there is no file {missing}", f"nothing is downloaded here: get {OFFICIAL}"
+        )
     make_folder(output)
     splits: tuple[Split, ...] = ("train", "test")
     files = {
@@ -215,8 +220,6 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path.name} row {number}", row
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}", f"get {OFFICIAL}") from None
     except (OSError, pa.ArrowInvalid) as error:
         raise UserError(f"{path} cannot be read: {error}", "check that the file is whole") from None
 

@@ -246,11 +246,11 @@ def _squad(spec: TaskSpec, folder: Path) -> TaskFamily:
 
 
 def _among_documents(family: DocumentTasks, spec: TaskSpec) -> TaskFamily:
-    from recollect.tasks.documents import documents_of
-
     refuse(spec, "variant")
-    documents = spec.documents or (documents_of(spec.length) if spec.length else family.documents)
-    return replace(family, documents=documents, placement=spec.position or family.placement)
+    family = replace(family, placement=spec.position or family.placement)
+    if spec.documents is not None:
+        return replace(family, documents=spec.documents)
+    return family if spec.length is None else family.of_length(spec.length)
 
 
 def _memagent(spec: TaskSpec, folder: Path) -> TaskFamily:

@@ -68,6 +68,25 @@ class PassageWriter:
 
 
 @dataclass(frozen=True)
+class Pool:
+    """Passages to draw from, and where those of a title stand."""
+
+    numbers: np.ndarray
+    """int32: the passages."""
+    by_title: np.ndarray
+    """int32: places in `numbers`, in the order of the passages' titles."""
+    titles: np.ndarray
+    """uint32: these titles."""
+
+    def bearing(self, titles: np.ndarray) -> set[int]:
+        """Return the places of the passages that bear one of these titles."""
+        starts = np.searchsorted(self.titles, titles, "left")
+        ends = np.searchsorted(self.titles, titles, "right")
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        return {at for start, end in spans for at in self.by_title[start:end].tolist()}
+
+
+@dataclass(frozen=True)
 class Passages:
     """The passages of a file, by number. Holds the table's address, not the texts."""
 
@@ -84,16 +103,22 @@ class Passages:
         return str(self._map[self.HEADER + start : self.HEADER + end], "utf-8")
 
     @property
+    def mean_bytes(self) -> float:
+        """The mean size of a passage, with its number before it."""
+        return self._ends[-1] / max(1, len(self)) + len("Document 100:\n\n\n")
+
+    @property
     def titles(self) -> np.ndarray:
         """The number of each passage's title: equal numbers, equal titles."""
         return self._table[1]
 
-    def pool(self, split: Split) -> np.ndarray:
+    def pool(self, split: Split) -> Pool:
         """Return the passages that may be distractors in a split, in their order."""
         found = np.flatnonzero(self._table[2] & SPLITS[split])
         if self.one_per_title:
             found = found[np.sort(np.unique(self.titles[found], return_index=True)[1])]
-        return found.astype(np.int32)
+        by_title = np.argsort(self.titles[found], kind="stable").astype(np.int32)
+        return Pool(found.astype(np.int32), by_title, self.titles[found[by_title]])
 
     @cached_property
     def _map(self) -> mmap.mmap:

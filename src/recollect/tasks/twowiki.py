@@ -26,6 +26,7 @@ class TwoWiki(DocumentTasks):
     """2WikiMultihopQA's questions among as many documents as one likes."""
 
     name: ClassVar[str] = "2wikimultihopqa"
+    published: ClassVar[bool] = True
     folder: Path = Path("data/2wikimultihopqa")
 
 

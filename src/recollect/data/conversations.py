@@ -1,9 +1,10 @@
-"""`recollect data`: make the data that tasks are read from, and say what was made."""
+"""`recollect data locomo`, `ledger` and `embed`: conversations, memories and their vectors."""
 
 from __future__ import annotations
 
 from rich.console import Console
 
+from recollect.data.words import say
 from recollect.embed.memories import EmbedOptions, embed_memories
 from recollect.tasks.ledger_files import LedgerOptions, build_ledger
 from recollect.tasks.locomo_files import LocomoOptions, build_locomo
@@ -17,26 +18,26 @@ def run_locomo(options: LocomoOptions, console: Console) -> int:
     report = build_locomo(options)
     for part, tasks in report.tasks.items():
         names = ", ".join(report.conversations[part]) or "no conversation"
-        _say(console, f"{part + '.parquet':<17} {tasks:>6,} tasks of {names}")
+        say(console, f"{part + '.parquet':<17} {tasks:>6,} tasks of {names}")
     memories = ", ".join(f"{id} {count:,}" for id, count in report.memories.items())
-    _say(console, f"{'memories.parquet':<17} {sum(report.memories.values()):>6,}: {memories}")
+    say(console, f"{'memories.parquet':<17} {sum(report.memories.values()):>6,}: {memories}")
     categories = ", ".join(f"{count:,} {name}" for name, count in report.categories.items())
-    _say(console, f"questions: {categories}")
+    say(console, f"questions: {categories}")
     if report.adversarial_dropped:
-        _say(console, f"left out: {report.adversarial_dropped:,} adversarial questions")
+        say(console, f"left out: {report.adversarial_dropped:,} adversarial questions")
     for problem in report.problems[:SHOWN]:
-        _say(console, f"  {problem}")
+        say(console, f"  {problem}")
     if (more := len(report.problems) - SHOWN) > 0:
-        _say(console, f"  and {more} more: see {options.output / 'report.json'}")
-    _say(console, f"written to {options.output}")
+        say(console, f"  and {more} more: see {options.output / 'report.json'}")
+    say(console, f"written to {options.output}")
     return 0
 
 
 def run_ledger(options: LedgerOptions, console: Console) -> int:
     """Write sets of ledgers in the published forms."""
     for name, (ledgers, questions) in build_ledger(options).sets.items():
-        _say(console, f"{name:<12} {ledgers:>4,} ledgers, {questions:>6,} questions")
-    _say(console, f"written to {options.output}, each as .json and as .parquet")
+        say(console, f"{name:<12} {ledgers:>4,} ledgers, {questions:>6,} questions")
+    say(console, f"written to {options.output}, each as .json and as .parquet")
     return 0
 
 
@@ -44,10 +45,6 @@ def run_embed(options: EmbedOptions, console: Console) -> int:
     """Compute the vectors of memories into a cache."""
     report = embed_memories(options, console)
     known = report.texts - report.computed
-    _say(console, f"{report.texts:,} texts: {report.computed:,} embedded, {known:,} known before")
-    _say(console, f"{report.model}, {report.dtype}, in {report.folder}")
+    say(console, f"{report.texts:,} texts: {report.computed:,} embedded, {known:,} known before")
+    say(console, f"{report.model}, {report.dtype}, in {report.folder}")
     return 0
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,90 @@
+"""What `recollect data` can make: a table from names to settings and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from rich.console import Console
+
+from recollect.errors import UserError
+
+Verb = tuple[type, Callable[[Any, Console], int]]
+"""The settings, a dataclass that becomes options, and the function that takes them."""
+
+
+def run_data(args: list[str], console: Console) -> int:
+    """Do what the first word says with the settings that follow."""
+    import tyro
+
+    if not args or args[0] not in VERBS:
+        what = f"there is no data {args[0]!r}" if args else "data needs to know what to make"
+        raise UserError(what, f"choose from {', '.join(VERBS)}; --help lists the settings of each")
+    settings, run = VERBS[args[0]]()
+    return run(tyro.cli(settings, args=args[1:], prog=f"recollect data {args[0]}"), console)
+
+
+def _locomo() -> Verb:
+    from recollect.data.conversations import run_locomo
+    from recollect.tasks.locomo_files import LocomoOptions
+
+    return LocomoOptions, run_locomo
+
+
+def _ledger() -> Verb:
+    from recollect.data.conversations import run_ledger
+    from recollect.tasks.ledger_files import LedgerOptions
+
+    return LedgerOptions, run_ledger
+
+
+def _embed() -> Verb:
+    from recollect.data.conversations import run_embed
+    from recollect.embed.memories import EmbedOptions
+
+    return EmbedOptions, run_embed
+
+
+def _documents(name: str) -> Callable[[], Verb]:
+    def verb() -> Verb:
+        from recollect.data.documents import DocumentOptions, run_documents
+
+        return DocumentOptions, lambda options, console: run_documents(name, options, console)
+
+    return verb
+
+
+def _memagent() -> Verb:
+    from recollect.data.documents import MemAgentOptions, run_memagent
+
+    return MemAgentOptions, run_memagent
+
+
+def _closed_book() -> Verb:
+    from recollect.data.closed_book import ClosedBookOptions, run_closed_book
+
+    return ClosedBookOptions, run_closed_book
+
+
+def _validate() -> Verb:
+    from recollect.data.validate import ValidateOptions, run_validate
+
+    return ValidateOptions, run_validate
+
+
+VERBS: Mapping[str, Callable[[], Verb]] = MappingProxyType(
+    {
+        "hotpotqa": _documents("hotpotqa"),
+        "2wikimultihopqa": _documents("2wikimultihopqa"),
+        "musique": _documents("musique"),
+        "squad": _documents("squad"),
+        "memagent": _memagent,
+        "locomo": _locomo,
+        "ledger": _ledger,
+        "embed": _embed,
+        "closed-book": _closed_book,
+        "validate": _validate,
+    }
+)
+"""Each is opened only when it is asked for, because some bring Parquet or an embedder."""
