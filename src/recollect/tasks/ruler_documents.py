@@ -36,7 +36,7 @@ class Shelf:
     def pools(self) -> dict[Split, np.ndarray]:
         """The documents of each split, none of which is the other's."""
         splits: tuple[Split, ...] = ("train", "test")
-        return {split: self.stored.passages.pool(split) for split in splits}
+        return {split: self.stored.passages.pool(split).numbers for split in splits}
 
     def weight(self, document: int) -> float:
         """Return the tokens of a document and its heading."""
