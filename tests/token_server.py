@@ -31,7 +31,8 @@ class TokenServer:
     asked: list[dict[str, Any]] = field(default_factory=list)
     answered: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
-    close: Callable[[], None] = lambda: None
+    vanish: Callable[[], None] = lambda: None
+    """Be gone at once; to be called while answering."""
 
     @property
     def url(self) -> str:
@@ -74,8 +75,12 @@ def token_server(
             server.answered.append(content)
             writer.write(http_response(status, json.dumps(content).encode()))
 
-    with listening(handle, port) as (server.port, server.close):
+    listener = Listener(handle, port)
+    server.port, server.vanish = listener.port, listener.vanish
+    try:
         yield server
+    finally:
+        listener.close()
 
 
 def _completion(
@@ -118,42 +123,69 @@ def http_response(status: int, body: bytes, *headers: str) -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-@contextmanager
-def listening(handle: Handle, port: int = 0) -> Iterator[tuple[int, Callable[[], None]]]:
-    """Serve connections in a thread; yield the port and a function that ends it at once."""
-    loop = asyncio.new_event_loop()
-    tasks: set[asyncio.Task[None]] = set()
+class Listener:
+    """A port on loopback, served in a thread."""
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, handle: Handle, port: int = 0) -> None:
+        self._handle = handle
+        self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop.run_until_complete(self._listen(port))
+        self._thread = Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    async def _listen(self, port: int) -> None:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", port)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        tasks.add(task)
+        self._tasks.add(task)
         try:
-            await handle(reader, writer)
+            await self._handle(reader, writer)
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
-            tasks.discard(task)
-            writer.transport.abort()
+            self._tasks.discard(task)
+            writer.close()
 
-    server = loop.run_until_complete(asyncio.start_server(connected, "127.0.0.1", port))
-    thread = Thread(target=loop.run_forever, daemon=True)
-    thread.start()
+    async def pause(self, seconds: float) -> None:
+        """Refuse new connections for a while; call it from a handler."""
+        self._server.close()
 
-    async def end() -> None:
-        server.close()
-        for task in list(tasks):
+        async def again() -> None:
+            await asyncio.sleep(seconds)
+            await self._listen(self.port)
+
+        self._tasks.add(asyncio.ensure_future(again()))
+
+    def vanish(self) -> None:
+        """Stop listening and end all connections; call it from a handler."""
+        self._server.close()
+        for task in self._tasks:
+            self._loop.call_soon(task.cancel)
+
+    def close(self) -> None:
+        """End everything."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(10)
+            self._loop.close()
+
+    async def _end(self) -> None:
+        self._server.close()
+        for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def close() -> None:
-        if thread.is_alive():
-            asyncio.run_coroutine_threadsafe(end(), loop).result(10)
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(10)
-            loop.close()
 
+@contextmanager
+def listening(handle: Handle, port: int = 0) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Serve connections in a thread; yield the port and a function that ends it at once."""
+    listener = Listener(handle, port)
     try:
-        yield server.sockets[0].getsockname()[1], close
+        yield listener.port, listener.close
     finally:
-        close()
+        listener.close()

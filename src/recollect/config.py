@@ -12,6 +12,7 @@ from recollect.agents.fold import FoldAgent
 from recollect.delta import Mode
 from recollect.errors import UserError
 from recollect.memory.retrieval import Retrieval
+from recollect.roles import ModelsConfig, staged
 from recollect.tasks.base import RememberedFamily
 from recollect.tasks.ledger import Ledger
 from recollect.tasks.locomo_folder import Locomo
@@ -123,6 +124,28 @@ class EmbedConfig:
     device: str = "cpu"
 
 
+AgentConfig = FoldAgent | CuratorAgent | BankAgent
+AGENT_LOOPS: dict[str, type[FoldAgent] | type[CuratorAgent] | type[BankAgent]] = {
+    "mem_agent": FoldAgent,
+    "tool_agent": CuratorAgent,
+    "tool_mem_agent": BankAgent,
+    "tool_mem_agent_twostage": BankAgent,
+}
+"""Agents by the names that the published scripts give them."""
+
+
+def named_agent(name: str, agent: AgentConfig) -> AgentConfig:
+    """Return the agent of a published name: the one given if it is of that kind."""
+    if not name:
+        return agent
+    if name not in AGENT_LOOPS:
+        raise UserError(
+            f"Agent loop {name} not registered, registered agent loops: {', '.join(AGENT_LOOPS)}",
+            "set --agent-name-override to one of them, or leave it to the preset",
+        )
+    return agent if isinstance(agent, AGENT_LOOPS[name]) else AGENT_LOOPS[name]()
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides a training run."""
@@ -130,8 +153,11 @@ class TrainConfig:
     name: str
     """Of the run and its folder."""
     model: ModelConfig
+    """What learns, in every role that `models` leaves trainable."""
     tasks: Recall | Ledger | World | Locomo
-    agent: FoldAgent | CuratorAgent | BankAgent = FoldAgent()
+    agent: AgentConfig = FoldAgent()
+    models: ModelsConfig = ModelsConfig()
+    """Who speaks in each role."""
     reward: AnswerConfig | AnswerAndToolsConfig | DeltaConfig = AnswerConfig()
     embed: EmbedConfig = EmbedConfig()
     rollout: RolloutConfig = RolloutConfig()
@@ -160,8 +186,18 @@ class TrainConfig:
     """What the settings started from."""
     trackers: tuple[str, ...] = ()
     """Where metrics go beside metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
+    training_stage: str = ""
+    """memory or qa: the other role is then fixed. Another way to say `models`."""
+    fixed_model_api: str = ""
+    """The address of the fixed model of a training stage."""
+    agent_name_override: str = ""
+    """An agent by its published name, in place of the preset's."""
 
     def __post_init__(self) -> None:
+        # The published names say what other settings hold; these are the truth from here on.
+        models = staged(self.models, self.training_stage, self.fixed_model_api)
+        object.__setattr__(self, "models", models)
+        object.__setattr__(self, "agent", named_agent(self.agent_name_override, self.agent))
         counts = {
             "rollout.tasks": self.rollout.tasks,
             "rollout.n": self.rollout.n,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from recollect.chat import Model
 from recollect.errors import BoundaryError, UserError
@@ -19,16 +19,14 @@ from recollect.policies.endpoint import (
     EndpointError,
     Rejected,
     ServerError,
+    Speech,
     WrongTokens,
 )
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker, read_completion
 from recollect.policies.utf8 import Utf8Tokenizer
 from recollect.policies.wire import WireError
-from recollect.rendering import Renderer, Tokenizer
+from recollect.rendering import Renderer, Tokenizer, user
 from recollect.types import Sampling
-
-Speech = Literal["auto", "tokens", "messages"]
-"""How a server is spoken to: auto takes tokens where it takes and tells them."""
 
 PROBE = "The quick brown fox jumps over the lazy dog. 1, 2, 3,"
 PROBE_TOKENS = 8
@@ -173,17 +171,14 @@ class _Search:
     ) -> EndpointPolicy | None:
         """Try a few tokens; None if the server does not take them, or has others."""
         policy = EndpointPolicy(self.client, name, tokenizer.vocab_size, tokenizer.end_ids)
-        prompt = tokenizer.encode(PROBE)
-        sampling = Sampling(max_tokens=PROBE_TOKENS, temperature=0.0)
-        texts: list[str] = []
-
-        def read(answer: dict[str, Any]) -> list[int]:
-            texts.append(str(answer["choices"][0].get("text") or ""))
-            return list(read_completion(answer, prompt, PROBE_TOKENS, 1 << 31).token_ids)
-
+        ids: list[int] = []
+        text = ""
         try:
-            ids = await self.client.post("/completions", policy.body(prompt, sampling), read)
-        except (Rejected, BadReply, WrongTokens, KeyError, LookupError, TypeError) as error:
+            # A model that has nothing to say to a message may go on with a text.
+            for prompt in (Renderer(tokenizer).opening([user(PROBE)]), tokenizer.encode(PROBE)):
+                if prompt and not text.strip():
+                    ids, text = await self._try(policy, prompt)
+        except (Rejected, BadReply, WrongTokens) as error:
             if self.speech == "tokens":
                 raise UserError(
                     f"{name} at {self.url} does not take and return token ids ({error})",
@@ -192,15 +187,25 @@ class _Search:
             return None
         except (WireError, EndpointError) as error:
             raise self._no_answer(error) from None
-        if _agree(tokenizer, ids, texts[-1]):
+        if _agree(tokenizer, ids, text):
             return policy
         if guessed and self.speech == "auto":
             return None
         raise UserError(
-            f"the tokenizer is not that of {name} at {self.url}: what it wrote as {texts[-1]!r}"
+            f"the tokenizer is not that of {name} at {self.url}: what it wrote as {text!r}"
             f" reads {tokenizer.decode(ids)!r}",
             "name the folder of the served model's own tokenizer",
         )
+
+    async def _try(self, policy: EndpointPolicy, prompt: list[int]) -> tuple[list[int], str]:
+        """Return a few tokens that follow a prompt, and what they mean to the server."""
+
+        def read(answer: dict[str, Any]) -> tuple[list[int], str]:
+            sampled = read_completion(answer, prompt, PROBE_TOKENS, 1 << 31)
+            return list(sampled.token_ids), str(answer["choices"][0].get("text") or "")
+
+        sampling = Sampling(max_tokens=PROBE_TOKENS, temperature=0.0)
+        return await self.client.post("/completions", policy.body(prompt, sampling), read)
 
     async def _by_messages(self, name: str) -> EndpointSpeaker:
         """Say something short, to learn what the server calls the limit of a reply."""

@@ -21,12 +21,14 @@ from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.runs import Run
 from recollect.trackers import Tracker, open_trackers
-from recollect.train.loop import Learner, Outcome, train
+from recollect.train.loop import Learner, Outcome, nothing_learns, train
 from recollect.validation import Accuracy
 
 MAY_CHANGE = (
     *("folder", "keep", "resume", "save_freq", "steps", "trackers"),
     *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
+    *("models.memory", "models.answer", "fixed_model_api", "models.api_key_env", "models.timeout"),
+    *("models.retries", "models.backoff", "models.concurrency", "models.grace"),
 )
 """Settings that a resumed run may change: where and how fast it runs, not what it learns."""
 
@@ -40,8 +42,11 @@ def run_training(config: TrainConfig) -> int:
 def train_and_report(config: TrainConfig) -> Report | None:
     """Train as configured, show it, and leave a report in the run folder; None if stopped."""
     console = open_console()
+    if not config.models.learning:
+        raise nothing_learns()
     learner = Learner.open(config)  # first of all: a mistake here must leave no run behind
-    settings = dataclasses.asdict(config)
+    # Where a fixed model is served may change, but not who learns.
+    settings = dataclasses.asdict(config) | {"learning": config.models.learning}
     folder = config.folder / config.name
     run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
     done = run.checkpoint.step if run.checkpoint else 0
@@ -125,6 +130,7 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
         phases={name: total(f"time/{name}") for name in phases},
         facts={
             "model": f"{config.model.path} ({outcome.parameters:,} parameters)",
+            **{role: f"fixed, {getattr(config.models, role)}" for role in config.models.fixed},
             "seed": str(config.seed),
             **_rewards(config, measured),
         },

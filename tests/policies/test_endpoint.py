@@ -18,7 +18,7 @@ from recollect.errors import BoundaryError, UserError
 from recollect.policies.endpoint import Client, Endpoint, Rejected
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker, read_completion
 from recollect.policies.utf8 import Utf8Tokenizer
-from recollect.policies.wire import Dropped, NotHttp, Wire
+from recollect.policies.wire import Dropped, NotHttp, Unreachable, Wire
 from recollect.rendering import Renderer, user
 from recollect.seeds import derive
 from recollect.types import Sampling
@@ -290,6 +290,16 @@ def test_the_wait_is_asked_for_doubled_and_drawn_from_the_call():
     asked = client._wait(type("Asked", (Rejected,), {})("x", retry_after=20.0), 0, 7)
     assert asked == 20.0
     assert client._wait(Rejected("x", retry_after=1e9), 0, 7) == 100.0
+
+
+def test_a_refused_connection_is_tried_again():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        client, run = post(port, retries=2, breaker=99)
+        with pytest.raises(Unreachable):
+            asyncio.run(run())
+    assert client.failures == {"Unreachable": 3}
 
 
 @pytest.mark.parametrize("drip", [False, True])

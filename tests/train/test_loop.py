@@ -56,7 +56,8 @@ def test_a_step_is_the_same_after_a_validation_and_without_one(tmp_path):
         learner = Learner.open(config)
         if validate_first:
             assert len(await learner.validate(Nobody())) == 3
-        assert not learner.policy._blocks and not learner.policy._cache.slots
+        (sampler,) = learner.cast.samplers
+        assert not sampler._blocks and not sampler._cache.slots
         return await learner.generate(1, Nobody())
 
     assert sampled(asyncio.run(step(True))) == sampled(asyncio.run(step(False)))

@@ -29,10 +29,15 @@ def run_held_out(config: TrainConfig) -> int:
 async def evaluate(config: TrainConfig, watcher: Watcher) -> dict[int, Accuracy]:
     """Measure at every multiple of the training length that the settings name."""
     learner = Learner.open(config)
-    return {
-        times: accuracy(await learner.validate(watcher, times))
-        for times in config.val.lengths or (1,)
-    }
+    for note in learner.cast.notes if config.models.fixed else ():
+        watcher.note(note)
+    try:
+        return {
+            times: accuracy(await learner.validate(watcher, times))
+            for times in config.val.lengths or (1,)
+        }
+    finally:
+        learner.cast.close()
 
 
 @dataclass

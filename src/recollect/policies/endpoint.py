@@ -8,7 +8,6 @@ there either, the run ends with a `UserError`.
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import json
 import os
 import time
@@ -16,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from recollect.errors import UserError
@@ -24,6 +23,9 @@ from recollect.policies.wire import Dropped, Response, Unreachable, Wire, WireEr
 from recollect.seeds import derive
 
 T = TypeVar("T")
+
+Speech = Literal["auto", "tokens", "messages"]
+"""How a server is spoken to: auto takes tokens where it takes and tells them."""
 
 
 @dataclass(frozen=True)
@@ -283,6 +285,8 @@ def _retry_after(headers: dict[str, str]) -> float:
         return max(0.0, float(value))
     except ValueError:
         pass
+    import email.utils  # rarely needed
+
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, TypeError):

@@ -22,18 +22,17 @@ from recollect.agents.base import Agent
 from recollect.chat import Model
 from recollect.config import DeltaConfig, TrainConfig
 from recollect.errors import UserError
-from recollect.policies.local import LocalPolicy
-from recollect.rendering import Renderer
 from recollect.rewards import Reward
 from recollect.rollout import Group, Rollout
 from recollect.runs import Run
 from recollect.samples import make_samples
 from recollect.seeds import derive
 from recollect.train import checkpoint, report
-from recollect.train.model import LoadedModel, load_model
+from recollect.train.cast import Cast
+from recollect.train.model import LoadedModel
 from recollect.train.trainer import Trainer
 from recollect.train.wiring import make_agent, make_reward
-from recollect.types import Episode, Sampling
+from recollect.types import Episode
 from recollect.validation import Accuracy, accuracy, by_category
 
 ESTIMATORS: dict[str, advantages.Estimator] = {
@@ -77,43 +76,40 @@ class Outcome:
 
 @dataclass
 class Learner:
-    """What a run works with: one model that samples and learns.
+    """What a run works with: one model that samples and learns, and fixed ones.
 
     A batch of episodes leaves nothing cached: an update makes it stale and needs its memory, and a
     resumed run, which has nothing of earlier batches, must compute what one never killed does.
     """
 
     config: TrainConfig
-    model: LoadedModel
-    policy: LocalPolicy
+    cast: Cast
     agent: Agent
     _reward: Reward | None = None
 
     @classmethod
     def open(cls, config: TrainConfig) -> Learner:
-        """Load the model and put a sampler on its weights."""
+        """Load the model, put a sampler on its weights, and connect to fixed ones."""
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
-        model = load_model(config.model)
-        config.agent.check_window(model.window)
+        cast = Cast.open(config)
+        config.agent.check_window(cast.window)
         config.tasks.task(0, config.seed, "train")  # data that is missing is missed at once
         config.tasks.task(config.val.tasks - 1, config.seed, "test")
-        cache_bytes = int(config.model.cache_gib * 2**30)
-        policy = LocalPolicy(model, cache_bytes=cache_bytes)
-        return cls(config, model, policy, make_agent(config))
+        return cls(config, cast, make_agent(config))
+
+    @property
+    def model(self) -> LoadedModel:
+        """The weights that learn."""
+        if self.cast.trained is None:
+            raise nothing_learns()
+        return self.cast.trained
 
     def rollout(self, temperature: float, top_p: float) -> Rollout:
-        """Put the model into both roles."""
-        sampling = Sampling(temperature=temperature, top_p=top_p)
-        renderer = Renderer(self.model.tokenizer)
-        model = Model(self.policy, renderer, True, sampling, self.model.window)
+        """Put every model into its role."""
+        models = self.cast.sampling(temperature, top_p)
         settings = self.config.rollout
-        return Rollout(
-            self.agent,
-            {"memory": model, "answer": model},
-            self.reward(model),
-            settings.concurrency,
-            settings.timeout,
-        )
+        reward = self.reward(models["answer"])
+        return Rollout(self.agent, models, reward, settings.concurrency, settings.timeout)
 
     def reward(self, model: Model) -> Reward:
         """Return the run's reward; one that the policy reads for is new for every batch."""
@@ -134,7 +130,7 @@ class Learner:
         rollout = self.rollout(settings.temperature, settings.top_p)
         count = counter(watcher, "rollout", len(tasks) * settings.n)
         groups = await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
-        self.policy.reset()
+        self.cast.reset()
         return groups
 
     async def validate(
@@ -150,12 +146,29 @@ class Learner:
         count = counter(watcher, f"validation at {times}x", len(held_out) * settings.n)
         key = (self.config.seed, "validation")
         groups = await rollout.groups(held_out, settings.n, key, count)
-        self.policy.reset()
+        self.cast.reset()
         return groups
+
+
+def nothing_learns() -> UserError:
+    """Say that a run without a role to train is none."""
+    return UserError(
+        "no role is trainable, so there is nothing to train",
+        "set --models.memory or --models.answer to trainable, or measure with recollect eval",
+    )
 
 
 async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
     """Train from the run's checkpoint, or from the start, to the configured step."""
+    for note in learner.cast.notes:
+        watcher.note(note)
+    try:
+        return await _train(learner, run, watcher)
+    finally:
+        learner.cast.close()
+
+
+async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
     config = learner.config
     trainer = Trainer(
         learner.model,
@@ -180,9 +193,18 @@ async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
         while outcome.step < config.steps and not stopping():
             step = outcome.step + 1
             clock = report.Clock()
-            outcome.groups = await learner.generate(step, watcher)
-            refuse_dead(outcome.groups, step)
+            try:
+                outcome.groups = await learner.generate(step, watcher)
+                refuse_dead(outcome.groups, step)
+            except UserError:  # such as a server that is gone
+                if outcome.step:
+                    run.save(outcome.step, save)
+                raise
             clock.lap("rollout")
+            validates = step % config.test_freq == 0 or step == config.steps
+            if validates and learner.cast.clients and outcome.step:
+                # Were the server to go during the validation, nothing after this could be saved.
+                run.save(outcome.step, save)
             watcher.phase("update", 0, 0)
             samples = make_samples(outcome.groups, ESTIMATORS[config.advantage])
             updated = trainer.update(samples)
@@ -192,9 +214,10 @@ async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
                 **report.sample_metrics(samples),
                 **updated,
             }
-            if step % config.test_freq == 0 or step == config.steps:
+            if validates:
                 metrics |= await measure(learner, run, watcher, step)
                 clock.lap("validation")
+            metrics |= report.call_metrics(learner.cast.failed_calls())
             run.log(step, metrics | clock.times)
             outcome.step = step
             if step % config.save_freq == 0:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from recollect.metrics import bootstrap_interval
-from recollect.types import Episode, Sample
+from recollect.types import Episode, Failure, Sample, Turn
 from recollect.validation import Accuracy, accuracy, by_category
 
 
@@ -28,31 +28,56 @@ class Clock:
 
 
 def episode_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
-    """Summarise rollouts: per episode, so that long texts weigh no more than short ones."""
+    """Summarise rollouts: per episode, so that long texts weigh no more than short ones.
+
+    Tokens, turns and contexts are those of the model that learns.
+    """
     episodes = [episode for group in groups for episode in group]
     done = [e for e in episodes if e.ok]
     failures = Counter(e.failure.boundary for e in episodes if e.failure)
+    calls = Counter(e.failure.kind for e in episodes if e.failure and at_server(e.failure))
+    drawn = [turn for e in episodes for turn in learning_turns(e)]
     metrics: dict[str, float] = {
         "episodes/total": len(episodes),
         "episodes/failed": len(episodes) - len(done),
         **{f"episodes/failed_at_{name}": count for name, count in sorted(failures.items())},
-        "tokens/sampled": sum(e.sampled_tokens for e in episodes),
-        "tokens/prompt": sum(e.prompt_tokens for e in episodes),
+        **{f"episodes/failed_at_endpoint/{kind}": calls[kind] for kind in sorted(calls)},
+        "tokens/sampled": sum(len(turn.token_ids) for turn in drawn),
+        "tokens/prompt": sum(turn.start for turn in drawn),
     }
     if done:
         rewards = np.array([e.reward for e in done], dtype=float)
-        turns = [turn for e in done for c in e.contexts for turn in c.turns]
+        turns = [turn for e in done for turn in learning_turns(e)]
+        contexts = [sum(c.trainable for c in e.contexts) for e in done]
         mixed = [len({e.reward for e in group if e.ok}) > 1 for group in groups]
         metrics |= {
             "reward/mean": float(rewards.mean()),
             "reward/std": float(rewards.std()),
             "groups/mixed": float(np.mean(mixed)),
-            "contexts/per_episode": float(np.mean([len(e.contexts) for e in done])),
-            "tokens/per_turn": float(np.mean([len(t.token_ids) for t in turns])),
-            "turns/cut_by_limit": float(np.mean([t.stop_reason == "length" for t in turns])),
+            "contexts/per_episode": float(np.mean(contexts)),
         }
+        if turns:
+            metrics |= {
+                "tokens/per_turn": float(np.mean([len(t.token_ids) for t in turns])),
+                "turns/cut_by_limit": float(np.mean([t.stop_reason == "length" for t in turns])),
+            }
         metrics |= score_means(groups)
     return metrics
+
+
+def learning_turns(episode: Episode) -> list[Turn]:
+    """Return the turns of the model that learns: those of a fixed one are in no statistic."""
+    return [turn for c in episode.contexts if c.trainable for turn in c.turns]
+
+
+def at_server(failure: Failure) -> bool:
+    """Tell whether an episode failed at a call to a server."""
+    return failure.boundary == "endpoint"
+
+
+def call_metrics(failed: Mapping[str, int]) -> dict[str, float]:
+    """Name the failed attempts of calls to fixed models, those that were then retried included."""
+    return {f"endpoint/failed_calls/{kind}": failed[kind] for kind in sorted(failed)}
 
 
 def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:

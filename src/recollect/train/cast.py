@@ -1,0 +1,138 @@
+"""The cast of a run: one model that samples and learns, and fixed ones in the other roles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from recollect.chat import Model
+from recollect.config import TrainConfig
+from recollect.connect import connect, share
+from recollect.policies.endpoint import Client
+from recollect.policies.local import LocalPolicy
+from recollect.policies.served import EndpointPolicy, EndpointSpeaker
+from recollect.policies.utf8 import Utf8Tokenizer
+from recollect.rendering import Renderer, Tokenizer
+from recollect.roles import ROLES, ModelsConfig
+from recollect.train.model import LoadedModel, load_model
+from recollect.types import Sampling
+
+
+@dataclass
+class Cast:
+    """Who speaks in every role."""
+
+    models: dict[str, Model]
+    trained: LoadedModel | None
+    """None if all roles are fixed."""
+    notes: list[str]
+    """One line for every role, and what else a person should know."""
+    samplers: list[LocalPolicy] = field(default_factory=list)
+    _settings: ModelsConfig = ModelsConfig()
+
+    @classmethod
+    def open(cls, config: TrainConfig) -> Cast:
+        """Load the model that learns, if one does, and connect to the fixed ones."""
+        cast = cls({}, None, [], [], config.models)
+        found: dict[str, Model] = {}
+        if config.models.learning:
+            cast.trained = load_model(config.model)
+            found["trainable"] = cast._sampled(config, cast.trained, True)
+        known: list[Tokenizer] = [cast.trained.tokenizer] if cast.trained else []
+        for role in ROLES:
+            key = getattr(config.models, role)
+            own = (key, getattr(config.models, f"{role}_id"))
+            if role in config.models.learning:
+                cast.notes.append(f"{role}: TRAINABLE {config.model.path}")
+                cast.models[role] = found["trainable"]
+                continue
+            if str(own) not in found:
+                found[str(own)] = cast._fixed(config, role, known)
+            model = cast.models[role] = found[str(own)]
+            known = [*known, model.renderer.tokenizer]
+            cast.notes += _described(role, model, key)
+        return cast
+
+    def _sampled(self, config: TrainConfig, loaded: LoadedModel, trainable: bool) -> Model:
+        policy = LocalPolicy(loaded, cache_bytes=int(config.model.cache_gib * 2**30))
+        self.samplers.append(policy)
+        return Model(policy, Renderer(loaded.tokenizer), trainable, window=loaded.window)
+
+    def _fixed(self, config: TrainConfig, role: str, known: list[Tokenizer]) -> Model:
+        models = config.models
+        if models.is_served(role):
+            return connect(
+                models.endpoint(role),
+                tokenizer=getattr(models, f"{role}_tokenizer"),
+                known=known,
+                window=getattr(models, f"{role}_window"),
+                speech=models.speech,
+            )
+        folder = Path(getattr(models, role)).expanduser()
+        plain = replace(config.model, path=str(folder), lora=replace(config.model.lora, rank=0))
+        loaded = load_model(plain)
+        loaded.tokenizer = share(loaded.tokenizer, known)  # type: ignore[assignment]
+        loaded.network.requires_grad_(False)
+        return self._sampled(config, loaded, False)
+
+    def sampling(self, temperature: float, top_p: float) -> dict[str, Model]:
+        """Return the models, told how to sample; fixed ones may have been told otherwise."""
+        settings = self._settings
+        own = Sampling(temperature=temperature, top_p=top_p)
+        fixed = Sampling(
+            temperature=temperature if settings.temperature is None else settings.temperature,
+            top_p=top_p if settings.top_p is None else settings.top_p,
+        )
+        return {
+            role: replace(model, sampling=own if model.trainable else fixed)
+            for role, model in self.models.items()
+        }
+
+    @property
+    def window(self) -> int:
+        """Tokens that every model's context holds."""
+        return min(model.window for model in self.models.values())
+
+    def reset(self) -> None:
+        """Forget what samplers keep between calls."""
+        for sampler in self.samplers:
+            sampler.reset()
+
+    @property
+    def clients(self) -> list[Client]:
+        """Whoever calls servers, each once."""
+        policies = [model.policy for model in self.models.values()]
+        found = [p.client for p in policies if isinstance(p, EndpointPolicy | EndpointSpeaker)]
+        return list(dict.fromkeys(found))
+
+    def failed_calls(self) -> Counter[str]:
+        """Count, since this was last asked, the failed attempts of calls to servers by kind."""
+        total: Counter[str] = Counter()
+        for client in self.clients:
+            total += client.failures
+            client.failures.clear()
+        return total
+
+    def close(self) -> None:
+        """Let go of the servers."""
+        for client in self.clients:
+            client.close()
+
+
+def _described(role: str, model: Model, value: str) -> list[str]:
+    """Say who speaks; a server that tells no tokens is worth a second line."""
+    if not isinstance(model.policy, EndpointPolicy | EndpointSpeaker):
+        return [f"{role}: FIXED {value}"]
+    lines = [f"{role}: FIXED {model.policy.name}"]
+    if not model.exact:
+        lines.append(
+            f"{role}: spoken to in messages, because the server takes or tells no tokens that are"
+            f" known here; tokens are counted with {_counter(model)}"
+        )
+    return lines
+
+
+def _counter(model: Model) -> str:
+    tokenizer = model.renderer.tokenizer
+    return "bytes" if isinstance(tokenizer, Utf8Tokenizer) else "another model's tokenizer"
