@@ -16,6 +16,7 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
   recollect replay FOLDER [--metrics ...]          score a stored evaluation again
   recollect judge-check --url URL                  how often a judge errs on labelled answers
   recollect serve CHECKPOINT                       serve a model to OpenAI's clients
+  recollect report FOLDER                          write report.md and report.html of an evaluation
   recollect data NAME --input FILE --output DIR    turn a data set's own files into tasks
   recollect data ledger --output DIR               write sets of ledgers of 2 to 50 sessions
   recollect data validate NAME                     check answers, evidence, positions, lengths
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "serve": _serve,
         "replay": _replay,
         "judge-check": _judge_check,
+        "report": _report,
         "data": _data,
         "doctor": _doctor,
     }
@@ -147,6 +149,18 @@ def _serve(args: list[str]) -> int:
     from recollect.serve.server import run_server
 
     return run_server(config)
+
+
+def _report(args: list[str]) -> int:
+    if len(args) != 1 or args[0].startswith("-"):
+        raise UserError("report needs one folder", "type recollect report FOLDER")
+    from pathlib import Path
+
+    from recollect.report import write_report
+
+    for path in write_report(Path(args[0])):
+        print(path)
+    return 0
 
 
 def _data(args: list[str]) -> int:

@@ -130,6 +130,8 @@ class Example:
     score: float
     failure: str = ""
     category: str = ""
+    memory: str = ""
+    """What the agent's memory said at the end, cut as well. Model text."""
     others: float = 0.0
     """The best score another agent had on this question."""
 
