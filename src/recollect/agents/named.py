@@ -15,6 +15,9 @@ from recollect.agents.rolling import RollingAgent
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.store import Embed
 
+PASSAGES = 20
+"""RAG shows this many at most, if they fit."""
+
 
 def agents(
     chunk_size: int = 5000,
@@ -27,7 +30,8 @@ def agents(
     The passages that RAG shows take as much room as a chunk; `embed` is needed for rag_dense and
     rag_hybrid, and gives the bank its search by meaning.
     """
-    rag = RagAgent(max_context_tokens=chunk_size, max_answer_tokens=max_answer_tokens)
+    passage = min(256, max(1, chunk_size // 8))  # several fit where the chunks are small, too
+    rag = RagAgent("bm25", passage, PASSAGES, chunk_size, max_answer_tokens)
     fold = FoldAgent(chunk_size, max_memory_tokens, max_answer_tokens)
     tools = BankTools(embedding=embed is not None)
     bank = BankAgent(chunk_size, max_core_tokens=max_memory_tokens, tools=tools, embed=embed)

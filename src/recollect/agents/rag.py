@@ -50,7 +50,7 @@ class RagAgent:
         if self.mode != "bm25" and self.embed is None:
             raise UserError(
                 f"retrieval by {self.mode} needs an embedder",
-                "name one with --embed.model (minilm needs no download), or use bm25",
+                "name one with --embed (minilm needs no download), or use bm25",
             )
         return Store(Corpus.build(task.id), self.embed)
 

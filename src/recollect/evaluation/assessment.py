@@ -183,8 +183,20 @@ def _examples(folder: Path, chosen: dict[tuple[str, int], Example]) -> list[Exam
                     answer="" if failure else record["answers"][number][-SHOWN:],
                     category=question.category,
                     failure=_shown_failure(failure),
+                    memory=_last_memory(record, number)[-SHOWN:],
                 )
     return list(chosen.values())
+
+
+def _last_memory(record: Record, question: int) -> str:
+    """Return what was last written in the role memory before a question was asked."""
+    written = ""
+    for context in record["contexts"]:
+        if context.get("question") == question:
+            break
+        if context["role"] == "memory" and context.get("turns"):
+            written = context["turns"][-1][3]
+    return written
 
 
 def _shown_failure(failure: dict[str, str] | None) -> str:
