@@ -114,7 +114,7 @@ class RecordedSpeaker(Speaker):
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], sampling: Sampling
     ) -> Spoken:
         """Return what was said before, or ask and write it down."""
-        key = call_key(repr((messages, tools)).encode("utf-8", "surrogatepass"), sampling)
+        key = call_key(_spelled(messages, tools), sampling)
         kept = self.calls.recall(key)
         if kept is not None:
             calls = tuple(SpokenCall(**call) for call in kept["calls"])
@@ -129,6 +129,16 @@ class RecordedSpeaker(Speaker):
             told[0] += spoken.prompt_tokens
             told[1] += spoken.sampled_tokens
         return spoken
+
+
+def _spelled(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> bytes:
+    """Write out what is sent; contents are long, so they are not quoted but counted."""
+    parts: list[str] = []
+    for message in messages:
+        content = str(message["content"])
+        rest = {k: v for k, v in message.items() if k != "content"}
+        parts.append(f"{rest}{len(content)}:{content}")
+    return f"{''.join(parts)}{list(tools)}".encode("utf-8", "surrogatepass")
 
 
 def recorded(model: Model, role: str, calls: Calls) -> Model:

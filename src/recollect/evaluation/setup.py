@@ -22,6 +22,8 @@ from recollect.evaluation.store import read_config, write_config
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.named import TaskSpec, open_family, parse_specs
 
+WHEREABOUTS = ("url", "folder", "device")
+"""Of a model, which may come back elsewhere."""
 PACKAGES = ("numpy", "torch", "transformers", "bm25s")
 """Whose versions can change a result."""
 
@@ -109,9 +111,8 @@ def enter(
         "temperature": options.temperature,
         "top_p": options.top_p,
         **({"embed": options.embed} if _embeds(options) else {}),
-        # A server may come back at another address.
         **{
-            f"model in role {role}": {k: v for k, v in facts.items() if k not in ("url", "folder")}
+            f"model in role {role}": {k: v for k, v in facts.items() if k not in WHEREABOUTS}
             for role, facts in opened.facts.items()
         },
     }
