@@ -15,6 +15,7 @@ from recollect.memory.retrieval import Retrieval
 from recollect.roles import ModelsConfig, staged
 from recollect.tasks.base import RememberedFamily
 from recollect.tasks.ledger import Ledger
+from recollect.tasks.ledger_folder import LedgerFiles
 from recollect.tasks.locomo_folder import Locomo
 from recollect.tasks.recall import Recall
 from recollect.tasks.world import World
@@ -154,7 +155,7 @@ class TrainConfig:
     """Of the run and its folder."""
     model: ModelConfig
     """What learns, in every role that `models` leaves trainable."""
-    tasks: Recall | Ledger | World | Locomo
+    tasks: Recall | Ledger | LedgerFiles | World | Locomo
     agent: AgentConfig = FoldAgent()
     models: ModelsConfig = ModelsConfig()
     """Who speaks in each role."""

@@ -22,6 +22,7 @@ from recollect.memory.bank_tools import BankTools
 from recollect.memory.retrieval import Retrieval
 from recollect.memory.tools import MemoryTools
 from recollect.tasks.ledger import Ledger
+from recollect.tasks.ledger_folder import LedgerFiles
 from recollect.tasks.locomo_folder import Locomo
 from recollect.tasks.recall import Recall
 from recollect.tasks.world import World
@@ -120,6 +121,7 @@ PRESETS: dict[str, TrainConfig] = {
     ),
 }
 
+PRESETS["ledger_qa"] = replace(PRESETS["bank"], name="ledger_qa", tasks=LedgerFiles())
 PRESETS["two_stage"] = replace(
     PRESETS["demo"],  # with a base that has something to learn in both roles
     name="two_stage",

@@ -11,6 +11,7 @@ import pytest
 
 from recollect.cli import main
 from recollect.errors import UserError
+from recollect.presets import PRESETS
 from recollect.tasks.ledger import Ledger
 from recollect.tasks.ledger_files import (
     SESSIONS,
@@ -21,7 +22,7 @@ from recollect.tasks.ledger_files import (
     write_eval,
     write_rows,
 )
-from recollect.tasks.ledger_folder import LedgerFile
+from recollect.tasks.ledger_folder import LedgerFiles
 from recollect.tasks.named import open_family, parse_specs
 from recollect.types import Task
 
@@ -144,24 +145,28 @@ def test_lists_survive_a_round_trip_of_one_task(tmp_path):
 def test_files_are_families_by_name(folder, tmp_path):
     data = tmp_path / "ledger_file"
     data.mkdir()
-    for path in folder.iterdir():
-        (data / path.name).write_bytes(path.read_bytes())
-    (spec,) = parse_specs("ledger_file:ss5_test")
-    family = open_family(spec, tmp_path)
+    for name in ("ss5_test.json", "ss2_test.parquet"):
+        (data / name).write_bytes((folder / name).read_bytes())
     tasks = read_eval(folder / "ss5_test.json")
-    assert family.size("test") == len(tasks) and family.size("train") == 0
+    write_rows(data / "ss5_train.parquet", tasks)
+    family = open_family(parse_specs("ledger_file:ss5")[0], tmp_path)
+    assert family.size("test") == family.size("train") == len(tasks)
     assert [family.task(i, 0, "test") for i in range(len(tasks))] == tasks
-    assert family.longer(1) is family
-    rows = open_family(parse_specs("ledger_file:ss5_test.parquet")[0], tmp_path)
-    assert rows.task(0, 0, "test") == read_rows(folder / "ss5_test.parquet")[0]
+    assert family.task(len(tasks) + 1) == without_evidence(tasks[1])  # round and round
+    assert family.longer(1) is family and family == LedgerFiles(data, "ss5")
+    rows = open_family(parse_specs("ledger_file:ss2")[0], tmp_path)
+    assert rows.task(0, 0, "test") == read_rows(folder / "ss2_test.parquet")[0]
     for use, message in (
         (lambda: family.task(len(tasks), 0, "test"), f"ask for at most {len(tasks)}"),
-        (lambda: family.task(0), "name a file for train"),
+        (lambda: rows.task(0), "recollect data ledger --output .* --split train"),
         (lambda: family.longer(2), "has one length"),
-        (lambda: open_family(parse_specs("ledger_file:ss9")[0], tmp_path), "ss2_test, ss5_test"),
     ):
         with pytest.raises(UserError, match=message):
             use()
-    write_eval(tmp_path / "a_train.json", tasks)
-    training = LedgerFile(tmp_path / "a_train.json")
-    assert training.task(len(tasks)) == tasks[0] and training.size("test") == 0
+
+
+def test_a_preset_trains_on_files():
+    config = PRESETS["ledger_qa"]
+    assert config.tasks == LedgerFiles() and config.agent == PRESETS["bank"].agent
+    with pytest.raises(UserError, match="recollect data ledger"):
+        config.tasks.task(0)

@@ -143,19 +143,10 @@ def _ledger(spec: TaskSpec, folder: Path) -> TaskFamily:
 
 
 def _ledger_file(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.ledger_folder import LedgerFile
+    from recollect.tasks.ledger_folder import LedgerFiles
 
     refuse(spec, "length", "documents", "position")
-    files = sorted(path for path in folder.glob("*") if path.suffix in (".json", ".parquet"))
-    named = [path for path in files if spec.variant in (path.name, path.stem)]
-    if not named:
-        names = ", ".join(dict.fromkeys(path.stem for path in files)) or "none yet"
-        raise UserError(
-            f"{folder} holds no file for {str(spec)!r}",
-            f"write ledger_file:NAME with one of {names}; `recollect data ledger --output"
-            f" {folder}` makes some",
-        )
-    return LedgerFile(named[0])
+    return LedgerFiles(folder, spec.variant or "ss10")
 
 
 def _world(spec: TaskSpec, folder: Path) -> TaskFamily:
