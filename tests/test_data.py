@@ -52,7 +52,7 @@ def test_the_same_command_writes_the_same_bytes(source, tmp_path):
         {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
         for name in ("one", "two")
     )
-    assert one == two and len(one) == 6
+    assert one == two and len(one) == 7
 
 
 @pytest.mark.skipif(

@@ -166,7 +166,7 @@ def test_running_twice_gives_the_same_bytes(small):
     again = replace(small, output=small.output.with_name("again"))
     assert build_locomo(small) == build_locomo(again)
     names = sorted(path.name for path in small.output.iterdir())
-    assert names == sorted(path.name for path in again.output.iterdir()) and len(names) == 6
+    assert names == sorted(path.name for path in again.output.iterdir()) and len(names) == 7
     for name in names:
         assert (small.output / name).read_bytes() == (again.output / name).read_bytes()
 

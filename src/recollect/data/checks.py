@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.metrics import normalise
+from recollect.tasks.babi import STATED
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.documents import DocumentTasks
 from recollect.tasks.lengths import BYTES_PER_TOKEN, estimate_tokens, show_length
@@ -55,12 +56,13 @@ def check_tasks(
     size = family.size(split)
     of = "" if size is None else f" of {size:,}"
     documents = isinstance(family, DocumentTasks)
-    uniform = spec.name == "recall" or (documents and not spec.position)
+    uniform = spec.name == "recall" or ((documents or spec.name == "ruler") and not spec.position)
     return [
         Check("tasks", f"{count:,}{of}, {len(asked):,} questions, split {split}"),
         _repeated(tasks, asked, documents),
         _evidence(asked, documents and family.name != "memagent"),
         _answers(asked, documents),
+        *_kinds(asked),
         *_texts(tasks[:_MEASURED], documents and _once(family)),
         _lengths(tasks[:_MEASURED], spec),
         *_positions(asked, uniform),
@@ -97,6 +99,37 @@ def _answers(asked: Asked, documents: bool) -> Check:
     if empty or documents:
         return Check("answers", found, not empty and share >= ANSWERED)
     return Check("answers", found)  # elsewhere an answer may have to be worked out
+
+
+def _kinds(asked: Asked) -> list[Check]:
+    """Look at what only some families have: categories, ids of questions, answers as stated."""
+    categories = Counter(question.category or "none" for _, question in asked)
+    found = ", ".join(f"{n:,} {name}" for name, n in sorted(categories.items()))
+    checks = [Check("categories", found)] if set(categories) != {"none"} else []
+    tasks = {task.id: task for task, _ in asked}.values()
+    ids = Counter(about["id"] for task in tasks for about in task.meta.get("questions", ()))
+    if ids:
+        again = sum(n - 1 for n in ids.values())
+        checks.append(Check("question ids", f"{len(ids):,}, {again:,} come again", not again))
+    stated = [(task, question) for task, question in asked if _is_stated(task, question)]
+    if stated:
+        missing = sum(not _states(task, question) for task, question in stated)
+        told = f"{len(stated) - missing:,} of {len(stated):,} stand in the evidence word for word"
+        checks.append(Check("stated answers", told, not missing))
+    return checks
+
+
+def _is_stated(task: Task, question: Question) -> bool:
+    """Say whether this kind of question is answered by words of its evidence."""
+    return task.source == "ruler" or (task.source == "babilong" and question.category in STATED)
+
+
+def _states(task: Task, question: Question) -> bool:
+    text = "\n".join(task.chunks[i] for i in question.evidence if i < len(task.chunks)).lower()
+    needed = any if task.source == "babilong" or question.category.startswith("qa_") else all
+    # HotpotQA's yes and no are conclusions, whatever else it asks.
+    concluded = question.answers[0].lower() in ("yes", "no")
+    return concluded or needed(answer.lower() in text for answer in question.answers)
 
 
 def _holds(texts: Sequence[str], answers: Sequence[str]) -> bool:

@@ -61,6 +61,30 @@ def _memagent() -> Verb:
     return MemAgentOptions, run_memagent
 
 
+def _ruler() -> Verb:
+    from recollect.data.haystacks import RulerOptions, run_ruler
+
+    return RulerOptions, run_ruler
+
+
+def _babilong() -> Verb:
+    from recollect.data.haystacks import BabiLongOptions, run_babilong
+
+    return BabiLongOptions, run_babilong
+
+
+def _longmemeval() -> Verb:
+    from recollect.data.sessions import LongMemEvalOptions, run_longmemeval
+
+    return LongMemEvalOptions, run_longmemeval
+
+
+def _beam() -> Verb:
+    from recollect.data.sessions import BeamOptions, run_beam
+
+    return BeamOptions, run_beam
+
+
 def _closed_book() -> Verb:
     from recollect.data.closed_book import ClosedBookOptions, run_closed_book
 
@@ -80,6 +104,10 @@ VERBS: Mapping[str, Callable[[], Verb]] = MappingProxyType(
         "musique": _documents("musique"),
         "squad": _documents("squad"),
         "memagent": _memagent,
+        "ruler": _ruler,
+        "babilong": _babilong,
+        "longmemeval": _longmemeval,
+        "beam": _beam,
         "locomo": _locomo,
         "ledger": _ledger,
         "embed": _embed,

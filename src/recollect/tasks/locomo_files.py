@@ -33,6 +33,7 @@ from recollect.tasks.locomo import (
     read_locomo,
     split,
 )
+from recollect.tasks.manifest import Manifest, checked, write_manifest
 from recollect.tasks.table import write_tasks
 from recollect.types import Question, Task
 
@@ -178,7 +179,23 @@ def build_locomo(options: LocomoOptions) -> LocomoReport:
     )
     with replacing(options.output / "report.json") as path:
         path.write_text(json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n")
+    _write_manifest(options, report)
     return report
+
+
+def _write_manifest(options: LocomoOptions, report: LocomoReport) -> None:
+    outputs = (*(f"{part}.parquet" for part in report.tasks), "memories.parquet")
+    names = (*outputs, "sessions.parquet", locomo_qa.FILE, "report.json")
+    counts = {**report.tasks, **{f"memories of {id}": n for id, n in report.memories.items()}}
+    manifest = Manifest(
+        locomo_qa.LocomoQA.name,
+        {"levels": list(options.levels), "seed": options.seed},
+        counts,
+        problems=tuple(report.problems),
+        inputs=checked([options.input]),
+        outputs=checked(options.output / name for name in names),
+    )
+    write_manifest(options.output, manifest)
 
 
 def kept_memories(conversation: Conversation, options: LocomoOptions) -> list[Draft]:

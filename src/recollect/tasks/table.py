@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -79,12 +80,14 @@ class TaskTable:
 
     @cached_property
     def ids(self) -> list[str]:
-        ids: list[str] = self._open().read(["id"])["id"].to_pylist()
+        with self._refusing():
+            ids: list[str] = self._open().read(["id"])["id"].to_pylist()
         return ids
 
     def task(self, place: int) -> Task:
         """Read the task at a place."""
-        (row,) = self._open().read_row_group(place).to_pylist()
+        with self._refusing():
+            (row,) = self._open().read_row_group(place).to_pylist()
         questions = tuple(
             Question(
                 asked["text"],
@@ -99,12 +102,16 @@ class TaskTable:
         return Task(row["id"], tuple(row["chunks"]), questions, row["source"], meta)
 
     def _open(self) -> pq.ParquetFile:
+        file = pq.ParquetFile(self.path)
+        if file.schema_arrow.remove_metadata() != _SCHEMA:
+            raise UserError(f"{self.path} does not have the columns of a file of tasks", self.fix)
+        return file
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
         try:
-            file = pq.ParquetFile(self.path)
+            yield
         except FileNotFoundError:
             raise UserError(f"there is no file {self.path}", self.fix) from None
         except (OSError, pa.ArrowInvalid) as error:
             raise UserError(f"{self.path} cannot be read: {error}", self.fix) from None
-        if file.schema_arrow.remove_metadata() != _SCHEMA:
-            raise UserError(f"{self.path} does not have the columns of a file of tasks", self.fix)
-        return file
