@@ -45,6 +45,7 @@ class CallLog:
 def forget(path: Path, ended: Collection[str]) -> None:
     """Leave only the calls of episodes that have not ended."""
     with replacing(path) as temporary:
+        temporary.unlink(missing_ok=True)  # a kill may have left half of one
         file = Lines(temporary)
         for line in read_lines(path):
             if line[0] not in ended:

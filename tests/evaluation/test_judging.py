@@ -1,0 +1,95 @@
+"""What a judge is told, what becomes of its verdicts, and the answers it is measured on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from recollect.errors import UserError
+from recollect.evaluation.judge_pairs import PAIRS
+from recollect.evaluation.judging import judge_episodes, measure_judge
+from recollect.judge import ABSTENTION, JUDGE_PROMPT, RUBRICS, Judge, strict_judge
+from recollect.remote import RemoteModel
+from tests.chat_server import chat_server
+
+
+def record(id: str, *questions: dict, answers: list[str], failure=None) -> dict:
+    return {"id": id, "questions": list(questions), "answers": answers, "failure": failure}
+
+
+def grader(text: str) -> str:
+    right = text.rpartition("Right answer: ")[2].partition("\n")[0]
+    graded = text.rpartition("Answer to grade: ")[2]
+    return '{"label": "CORRECT"}' if right in graded else '{"label": "WRONG"}'
+
+
+def test_answers_are_judged_by_rubric_where_there_is_one():
+    plain = {"text": "Where?", "answers": ["Oslo"]}
+    points = {"rubric": ["Oslo", "Bergen", "Tromsø", "May"]}
+    listed = {"text": "Where and when?", "answers": ["x"], "about": points}
+    records = [
+        record("a", plain, listed, answers=["\\boxed{Oslo}", "Oslo, Bergen, in May"]),
+        record("b", plain, answers=["  "]),
+        record("c", plain, answers=[], failure={"boundary": "policy"}),
+    ]
+    with chat_server(grader) as server:
+        judge = strict_judge(RemoteModel(server.url))
+        verdicts = asyncio.run(judge_episodes(judge, records))
+        # An empty answer needs no judge, a failed episode gets none.
+        assert len(server.asked) == 1 + 4
+    assert verdicts == {("a", 0): 1.0, ("a", 1): 0.75, ("b", 0): 0.0}
+
+
+def test_a_category_has_a_rubric_of_its_own():
+    question = {"text": "Who?", "answers": ["unknown"], "category": ABSTENTION}
+    with chat_server(grader) as server:
+        judge = strict_judge(RemoteModel(server.url))
+        asyncio.run(judge_episodes(judge, [record("a", question, answers=["unknown"])]))
+        assert RUBRICS[ABSTENTION] in server.texts[0]
+        assert all(
+            rubric not in server.texts[0] for k, rubric in RUBRICS.items() if k != ABSTENTION
+        )
+
+
+def test_a_judge_that_fails_ends_the_judging():
+    question = {"text": "Who?", "answers": ["Ada"]}
+    with chat_server(lambda _text: 500) as server:
+        judge = strict_judge(RemoteModel(server.url, retries=0))
+        with pytest.raises(UserError, match="the judge at"):
+            asyncio.run(judge_episodes(judge, [record("a", question, answers=["Ada"])]))
+
+
+def test_the_labelled_answers_are_of_all_kinds_and_different():
+    assert len({(p.question.text, p.answer) for p in PAIRS}) == len(PAIRS) >= 60
+    kinds = Counter((p.kind, p.right) for p in PAIRS)
+    assert kinds["vague", False] >= 10 and kinds["candidates", False] >= 5
+    assert len({kind for kind, _right in kinds}) == len(kinds)  # a kind is right or wrong
+    assert 20 <= sum(p.right for p in PAIRS) <= 45
+
+
+def test_all_that_a_judge_is_told_names_it():
+    model = RemoteModel("http://localhost:1/v1", "m")
+    hashes = {
+        Judge(model).prompt_hash,
+        strict_judge(model).prompt_hash,
+        Judge(model, JUDGE_PROMPT, {"x": "y"}).prompt_hash,
+        Judge(model, JUDGE_PROMPT, {"x": "z"}).prompt_hash,
+    }
+    assert len(hashes) == 4
+    assert strict_judge(RemoteModel("http://other/v1", "m")).prompt_hash in hashes
+
+
+def test_a_perfect_judge_errs_never_and_says_how_sure_that_is():
+    labels = {(p.question.text, p.answer): p.right for p in PAIRS}
+
+    def knows(text: str) -> str:
+        asked = text.rpartition("Question: ")[2].partition("\n")[0]
+        right = labels[asked, text.rpartition("Answer to grade: ")[2]]
+        return "CORRECT" if right else "WRONG"
+
+    with chat_server(knows) as server:
+        error = asyncio.run(measure_judge(strict_judge(RemoteModel(server.url))))
+    assert error.false_accept.mean == error.false_reject.mean == 0
+    assert 0.05 < error.false_accept.high < 0.15 and error.temperature == 0
