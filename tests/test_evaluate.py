@@ -109,6 +109,7 @@ def test_an_evaluation_from_command_to_results(capsys, tmp_path: Path):
         assert main(command(server, out, "--prices", "1,2")) == 0
     shown = capsys.readouterr().out
     assert "recall@256" in shown and "fold" in shown and "closed" in shown
+    assert "fold" in (out / "report.md").read_text() and (out / "report.html").exists()
     results = load(out)
     cells = {(c.task, c.agent): c for c in results.cells}
     assert len(cells) == 2 * 3

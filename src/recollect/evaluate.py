@@ -17,13 +17,14 @@ from recollect.evaluation.judging import measure_judge
 from recollect.evaluation.models import open_models
 from recollect.evaluation.options import EvalOptions, ReplayOptions
 from recollect.evaluation.progress import Progress
-from recollect.evaluation.results import JudgeError, Results, save
+from recollect.evaluation.results import NAME, JudgeError, Results, save
 from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
 from recollect.evaluation.setup import default_folder, enter, known_agents, set_up
 from recollect.evaluation.store import Store, read_config, read_episodes
 from recollect.evaluation.tables import cost_table, judge_table, score_table
 from recollect.judge import strict_judge
 from recollect.remote import RemoteModel
+from recollect.report import write_report
 
 VERDICTS = "verdicts.sqlite"
 
@@ -97,7 +98,8 @@ def _score(console: Console, folder: Path, options: EvalOptions | ReplayOptions)
 
 
 def _finish(console: Console, folder: Path, results: Results) -> int:
-    path = save(results, folder)
+    save(results, folder)
+    report, page = write_report(folder)
     judged = [name for name, known in results.config["sets"].items() if known["primary"] == JUDGE]
     if judged and not results.judge:
         text = f"{', '.join(judged)}: usually judged; without --judge token F1 stands first"
@@ -109,5 +111,6 @@ def _finish(console: Console, folder: Path, results: Results) -> int:
     for table in tables:
         console.print(table)
         console.print()
-    console.print(f"results in {path}", markup=False, highlight=False, soft_wrap=True)
+    text = f"results in {folder / NAME}\nreport in {report} and {page}"
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
     return 0
