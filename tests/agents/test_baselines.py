@@ -18,7 +18,7 @@ from recollect.agents.named import AGENTS, agents
 from recollect.agents.oracle import OracleAgent
 from recollect.agents.prompts import BOXED
 from recollect.agents.rag import RagAgent
-from recollect.chat import ContextFull, Model
+from recollect.chat import Chats, ContextFull, Model
 from recollect.errors import UserError
 from recollect.metrics import SCORES
 from recollect.policies.scripted import ScriptedPolicy
@@ -165,6 +165,30 @@ def test_the_index_is_the_memory_and_can_be_replayed() -> None:
     for op in played.memory.ops:
         again.apply(op)
     assert again.snapshot() == played.memory.snapshot()
+
+
+def test_a_long_text_is_indexed_bit_by_bit_and_others_go_on() -> None:
+    long = Task("t", [f"word{i} is here" for i in range(320)], (Question("word7", ("x",)),))
+    agent = RagAgent(chunk_size=None, top_k=1)
+    policy = ScriptedPolicy(TOKENIZER, lambda prompt: prompt)
+    model = Model(policy, Renderer(TOKENIZER))
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0)
+
+    async def both() -> list[str]:
+        other = asyncio.create_task(beat())
+        chats = Chats({"memory": model, "answer": model}, (0,))
+        answers = await agent.run(long, chats, agent.new_memory(long))
+        other.cancel()
+        return answers
+
+    assert "word7 is here" in asyncio.run(both())[0]
+    assert beats >= 10
 
 
 async def letters(texts: Sequence[str], kind: str = "document") -> np.ndarray:

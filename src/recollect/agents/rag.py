@@ -6,6 +6,7 @@ than the question. No model is asked while it is built, but vectors are where th
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -63,11 +64,19 @@ class RagAgent:
             passage = tokenizer.decode(ids).strip()
             if passage:
                 memory.add(passage)
+                await self._breathe(memory)
             due = {i: q for i, q in pending.items() if is_due(q, read)}
             answers |= await self._ask(due, chats, memory)
             pending = {i: q for i, q in pending.items() if i not in due}
         answers |= await self._ask(pending, chats, memory)
         return [answers[i] for i in range(len(task.questions))]
+
+    async def _breathe(self, memory: Store) -> None:
+        """Index a bit at a time and let other episodes go on: a long text takes seconds."""
+        if len(memory) % 32 == 0:
+            if self.mode != "dense":
+                memory.index_words()
+            await asyncio.sleep(0)
 
     async def _ask(
         self, questions: dict[int, Question], chats: Chats, memory: Store

@@ -167,6 +167,12 @@ class Store:
         self.ops.append(MemoryOp(op.kind, doing.data, op.label))
         return tuple(written)
 
+    def index_words(self) -> None:
+        """Count the words of what was written since the last search, which then need not."""
+        self._use()
+        self._edits.slots()
+        self._edits.lengths()
+
     # The whole state
 
     def snapshot(self) -> dict[str, Any]:
