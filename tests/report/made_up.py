@@ -59,7 +59,7 @@ def cell(task: str, family: str, agent: str, tokens: float, random: Random, metr
     )
     others = {name: score(main.mean * random.uniform(0.6, 1.1) * 0.9) for name in OTHERS}
     axes = {
-        "position": {p: score(main.mean * f, 43) for p, f in (("first", 1), ("last", 0.96))},
+        "position": {p: score(main.mean * f, 43) for p, f in (("last", 0.96), ("first", 1))},
         "category": {c: score(main.mean * f, 64) for c, f in (("bridge", 0.9), ("comparison", 1))},
     }
     seeds = {"0": main.mean - 0.02, "1": main.mean, "2": main.mean + 0.02}

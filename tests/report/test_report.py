@@ -112,6 +112,10 @@ def test_all_metrics_axes_costs_and_the_judge_are_shown() -> None:
         cost, n = cell.cost, cell.cost.episodes
         assert row[1] == count(cost.build_read / n) and row[4] == count(cost.answer_written / n)
         assert row[8] == dollars(cost.dollars / n)
+    assert [row[0] for row in axes["By position of the evidence"]["locomo"][1:]] == [
+        "first",
+        "last",
+    ]
     judge = text(section(TREE, "Judge"))
     assert "9f2c61d0aa" in judge and "vaguewrong575" in judge
     assert "| vague | wrong | 5 | 75 |" in MARKDOWN

@@ -39,6 +39,9 @@ _AXES = {
     "order": "By order of the evidence",
 }
 
+_ORDER = ("first", "middle", "last", "spread", "near", "far", "in order", "out of order")
+"""Values of axes as they follow one another; others stay as they come."""
+
 
 def make_document(results: Results) -> Document:
     """Say what was found, how sure it is, what it cost, and how to find it again."""
@@ -246,7 +249,8 @@ def _axes(results: Results, tasks: Sequence[str], agents: Sequence[str]) -> list
 
 def _axis(axis: str, cells: dict[str, Cell], agents: Sequence[str]) -> Table:
     shown = [agent for agent in agents if agent in cells]
-    values = list(dict.fromkeys(value for cell in cells.values() for value in cell.axes[axis]))
+    found = dict.fromkeys(value for cell in cells.values() for value in cell.axes[axis])
+    values = sorted(found, key=lambda value: _ORDER.index(value) if value in _ORDER else 0)
     rows: list[list[Value]] = []
     for value in values:
         scores = [cells[agent].axes[axis].get(value) for agent in shown]
