@@ -199,6 +199,10 @@ def test_validate_takes_made_up_families_and_files(capsys, tmp_path):
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({"text": "It rains.", "question": "What?", "answer": "rain"}) + "\n")
     assert main(["data", "validate", str(file)]) == 0
+    output = tmp_path / "data" / "jsonl"
+    assert main(["data", "jsonl", "--input", str(file), "--output", str(output)]) == 0
+    assert main(["data", "validate", "jsonl", "--data", str(output.parent)]) == 0
+    assert main(["data", "validate", str(output)]) == 0
     file.write_text("{}\n")
     assert main(["data", "validate", str(file)]) == 2
     assert "mine.jsonl line 1" in capsys.readouterr().err

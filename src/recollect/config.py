@@ -14,10 +14,16 @@ from recollect.errors import UserError
 from recollect.memory.retrieval import Retrieval
 from recollect.roles import ModelsConfig, staged
 from recollect.tasks.base import RememberedFamily
+from recollect.tasks.hotpotqa import HotpotQA
+from recollect.tasks.jsonl import Jsonl
 from recollect.tasks.ledger import Ledger
 from recollect.tasks.ledger_folder import LedgerFiles
 from recollect.tasks.locomo_folder import Locomo
+from recollect.tasks.memagent import MemAgentRows
+from recollect.tasks.musique import Musique
 from recollect.tasks.recall import Recall
+from recollect.tasks.squad import Squad
+from recollect.tasks.twowiki import TwoWiki
 from recollect.tasks.world import World
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 
@@ -125,6 +131,19 @@ class EmbedConfig:
     device: str = "cpu"
 
 
+TasksConfig = (
+    Recall
+    | Ledger
+    | LedgerFiles
+    | World
+    | Locomo
+    | HotpotQA
+    | TwoWiki
+    | Musique
+    | Squad
+    | MemAgentRows
+    | Jsonl
+)
 AgentConfig = FoldAgent | CuratorAgent | BankAgent
 AGENT_LOOPS: dict[str, type[FoldAgent] | type[CuratorAgent] | type[BankAgent]] = {
     "mem_agent": FoldAgent,
@@ -155,7 +174,7 @@ class TrainConfig:
     """Of the run and its folder."""
     model: ModelConfig
     """What learns, in every role that `models` leaves trainable."""
-    tasks: Recall | Ledger | LedgerFiles | World | Locomo
+    tasks: TasksConfig
     agent: AgentConfig = FoldAgent()
     models: ModelsConfig = ModelsConfig()
     """Who speaks in each role."""

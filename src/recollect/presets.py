@@ -21,6 +21,7 @@ from recollect.errors import UserError
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.retrieval import Retrieval
 from recollect.memory.tools import MemoryTools
+from recollect.tasks.hotpotqa import HotpotQA
 from recollect.tasks.ledger import Ledger
 from recollect.tasks.ledger_folder import LedgerFiles
 from recollect.tasks.locomo_folder import Locomo
@@ -69,6 +70,16 @@ PRESETS: dict[str, TrainConfig] = {
         tasks=Ledger(),
         agent=FoldAgent(query_aware=False),
         reward=AnswerConfig("value_match"),
+    ),
+    "hotpotqa": TrainConfig(
+        name="hotpotqa",
+        model=ModelConfig(gradient_checkpointing=True),
+        tasks=HotpotQA(),
+        agent=FoldAgent(),
+        rollout=RolloutConfig(timeout=3600),
+        val=ValidationConfig(tasks=128, lengths=(1, 2, 4)),
+        test_freq=10,
+        save_freq=20,
     ),
     "bank": TrainConfig(
         name="bank",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.metrics import normalise
+from recollect.metrics import normalise, sub_exact_match
 from recollect.tasks.babi import STATED
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.documents import DocumentTasks
@@ -63,6 +63,7 @@ def check_tasks(
         _evidence(asked, documents and family.name != "memagent"),
         _answers(asked, documents),
         *_kinds(asked),
+        _guesses(asked),
         *_texts(tasks[:_MEASURED], documents and _once(family)),
         _lengths(tasks[:_MEASURED], spec),
         *_positions(asked, uniform),
@@ -130,6 +131,13 @@ def _states(task: Task, question: Question) -> bool:
     # HotpotQA's yes and no are conclusions, whatever else it asks.
     concluded = question.answers[0].lower() in ("yes", "no")
     return concluded or needed(answer.lower() in text for answer in question.answers)
+
+
+def _guesses(asked: Asked) -> Check:
+    """Say what two policies that read nothing would score."""
+    echo = sum(sub_exact_match(q.text, q.answers) for _, q in asked) / len(asked)
+    yes = sum(sub_exact_match("yes", q.answers) for _, q in asked) / len(asked)
+    return Check("without reading", f"the question itself scores {echo:.1%}, yes {yes:.1%}")
 
 
 def _holds(texts: Sequence[str], answers: Sequence[str]) -> bool:

@@ -85,6 +85,12 @@ def _beam() -> Verb:
     return BeamOptions, run_beam
 
 
+def _jsonl() -> Verb:
+    from recollect.data.own import JsonlOptions, run_jsonl
+
+    return JsonlOptions, run_jsonl
+
+
 def _closed_book() -> Verb:
     from recollect.data.closed_book import ClosedBookOptions, run_closed_book
 
@@ -108,6 +114,7 @@ VERBS: Mapping[str, Callable[[], Verb]] = MappingProxyType(
         "babilong": _babilong,
         "longmemeval": _longmemeval,
         "beam": _beam,
+        "jsonl": _jsonl,
         "locomo": _locomo,
         "ledger": _ledger,
         "embed": _embed,

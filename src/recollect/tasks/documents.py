@@ -154,6 +154,7 @@ class DocumentTasks:
         question = Question(item.question, item.answers, item.category, evidence)
         meta = {"item": item.id, "documents": len(order), "placement": self.placement}
         id = f"{self.name}-{split}-{seed}-{index}-of-{len(order)}-documents"
+        id += "" if self.placement == "uniform" else f"-{self.placement}"
         text = DocumentText(self._stored.passages, order, self._stored.numbered)
         return Task(id, text, (question,), self.name, meta)
 

@@ -1,0 +1,39 @@
+"""`recollect data jsonl`: check a file of one's own tasks and put it where its family looks."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from recollect.data.words import say
+from recollect.disk import make_folder, replacing
+from recollect.tasks.jsonl import Jsonl
+from recollect.tasks.manifest import Manifest, checked, write_manifest
+
+
+@dataclass(frozen=True)
+class JsonlOptions:
+    """Check a file of your own tasks, and copy it into a folder."""
+
+    input: Path
+    """A file of JSON lines, as docs/data.md shows."""
+    output: Path = Path("data/jsonl")
+    """The folder to write."""
+
+
+def run_jsonl(options: JsonlOptions, console: Console) -> int:
+    """Check every line, then copy the file and write its checksum."""
+    family = Jsonl(options.input)
+    counts = {"train": family.size("train"), "test": family.size("test")}
+    make_folder(options.output)
+    path = options.output / "tasks.jsonl"
+    with replacing(path) as temporary:
+        shutil.copyfile(options.input, temporary)
+    inputs, outputs = checked([options.input]), checked([path])
+    write_manifest(options.output, Manifest("jsonl", {}, counts, inputs=inputs, outputs=outputs))
+    say(console, f"{counts['train']:,} training tasks, {counts['test']:,} held out")
+    say(console, f"written to {options.output}")
+    return 0
