@@ -28,7 +28,7 @@ from recollect.types import Context, Sample, Sampling, Turn
 CASES = {
     "all weights": dict(),
     "LoRA": dict(lora=LoraConfig(rank=8)),
-    "recomputation": dict(gradient_checkpointing=True),
+    "recomputation": dict(recompute=1.0),
 }
 
 

@@ -119,7 +119,7 @@ PRESETS: dict[str, TrainConfig] = {
     ),
     "locomo": TrainConfig(
         name="locomo",
-        model=ModelConfig(gradient_checkpointing=True),
+        model=ModelConfig(recompute=1.0),
         tasks=Locomo(),
         agent=CuratorAgent(
             limits=Limits(max_assistant_turns=8, max_turn_tokens=512, max_context_tokens=8192)

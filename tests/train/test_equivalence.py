@@ -154,7 +154,7 @@ def test_chunked_logits_change_nothing(llama, monkeypatch):
 def test_gradient_checkpointing_changes_nothing_and_recomputes(tmp_path, llama):
     samples = random_samples(7)
     expected, _ = gradient_of(still(llama), samples)
-    model = make_model(tmp_path, gradient_checkpointing=True)
+    model = make_model(tmp_path, recompute=1.0)
     calls = []
     first = model.network.get_decoder().layers[0].input_layernorm
     first.register_forward_hook(lambda *_: calls.append(torch.is_grad_enabled()))

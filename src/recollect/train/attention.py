@@ -66,7 +66,8 @@ def attend(
     return plan.attend(heads, query[0], key[0], value[0])[None], None
 
 
-AttentionInterface.register(NAME, attend)
+# A plan is made for one call: compiled code that looked inside would be compiled for every call.
+AttentionInterface.register(NAME, torch.compiler.disable(attend))
 
 
 def masked_attention(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 
-from recollect.train.attention import Heads, masked_attention
+from recollect.train import levels
+from recollect.train.attention import Heads, Plan, masked_attention
 from recollect.types import Sample
 
 Row = Sequence[int] | np.ndarray
@@ -132,6 +134,31 @@ class TriePlan:
         return self._masks[bucket, window]
 
 
+class FlashPlan:
+    """The same trie for a GPU's kernels; what they do not know goes the way of `TriePlan`."""
+
+    def __init__(self, branches: Sequence[Branch], tokens: int, device: torch.device) -> None:
+        self._longest = max((len(branch.path) for branch in branches), default=0)
+        runs = [
+            (int(b.path[b.start]), int(b.path[b.start - 1]) if b.start else -1) for b in branches
+        ]
+        self._parts = levels.make_parts(levels.find_nodes(runs, tokens), device)
+        self._masked = cache(lambda: TriePlan(branches, tokens, device))
+
+    def attend(
+        self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """Take query (Hq, N, D), key and value (Hkv, N, D); return (N, Hq, Dv)."""
+        windowed = heads.window is not None and heads.window < self._longest
+        alike = query.shape[-1] == value.shape[-1] <= levels.WIDEST
+        half = value.dtype in (torch.bfloat16, torch.float16)
+        if windowed or heads.softcap is not None or not (alike and half):
+            return self._masked().attend(heads, query, key, value)
+        # Under autocast rotary positions leave float32 behind, which attention would cast anyway.
+        query, key = query.to(value.dtype), key.to(value.dtype)
+        return levels.attend(self._parts, heads, query, key, value, levels.Cuda())
+
+
 def _join(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
@@ -170,7 +197,7 @@ class Packed:
     """(N,): depth in the trie, which is the position in every row that holds the token."""
     index: list[np.ndarray]
     """For each row, in the order given: where each of its tokens stands among the N."""
-    plan: TriePlan
+    plan: Plan
 
 
 def pack(rows: Sequence[Row], device: torch.device | str, share: bool = True) -> Packed:
@@ -196,7 +223,7 @@ def pack(rows: Sequence[Row], device: torch.device | str, share: bool = True) ->
         torch.from_numpy(ids).to(device),
         torch.from_numpy(positions).to(device),
         index,
-        TriePlan(branches, tokens, device),
+        (FlashPlan if device.type == "cuda" else TriePlan)(branches, tokens, device),
     )
 
 

@@ -59,7 +59,23 @@ class PolicyLoss:
     """A loss to go backward from, and what it was made of."""
 
     loss: torch.Tensor
-    stats: LossStats
+    tokens: int
+    losses: dict[str, torch.Tensor]
+    sums: dict[str, torch.Tensor]
+    ratio_max: torch.Tensor
+
+    @property
+    def stats(self) -> LossStats:
+        """Fetch the numbers, waiting for the device: best asked when all work is under way."""
+        # One transfer for all: each would be its own wait.
+        values = [*self.losses.values(), *self.sums.values(), self.ratio_max]
+        *numbers, ratio_max = torch.stack([x.float() for x in values]).tolist()
+        return LossStats(
+            self.tokens,
+            dict(zip(self.losses, numbers[: len(self.losses)], strict=True)),
+            dict(zip(self.sums, numbers[len(self.losses) :], strict=True)),
+            ratio_max,
+        )
 
 
 def policy_loss(config: LossConfig, tokens: TrainedTokens) -> PolicyLoss:
@@ -95,7 +111,9 @@ def policy_loss(config: LossConfig, tokens: TrainedTokens) -> PolicyLoss:
         kl_T = low_var_kl(tokens.logprob_T, tokens.reference_T)
         losses["kl_loss"] = config.kl_coef * (weight_T * kl_T).sum()
         loss, sums["kl"] = loss + losses["kl_loss"], kl_T.sum()
-    return PolicyLoss(loss, _stats({"loss": loss, **losses}, sums, ratio_T))
+    losses = {name: value.detach() for name, value in {"loss": loss, **losses}.items()}
+    sums = {name: value.detach() for name, value in sums.items()}
+    return PolicyLoss(loss, len(ratio_T), losses, sums, ratio_T.detach().max())
 
 
 def low_var_kl(logprob_T: torch.Tensor, reference_T: torch.Tensor) -> torch.Tensor:
@@ -138,19 +156,3 @@ def episode_mean(trained_B: np.ndarray, episode_B: np.ndarray) -> np.ndarray:
 def constant_length(trained_B: np.ndarray, episode_B: np.ndarray, length: int = 1024) -> np.ndarray:
     """Sum over a sample's tokens, divided by a length that is the same for all (Dr.GRPO)."""
     return sequence_mean_token_sum(trained_B, episode_B) / length
-
-
-def _stats(
-    losses: dict[str, torch.Tensor], sums: dict[str, torch.Tensor], ratio_T: torch.Tensor
-) -> LossStats:
-    # One transfer for all numbers: each would be its own wait for a GPU.
-    values = torch.stack(
-        [x.detach().float() for x in (*losses.values(), *sums.values(), ratio_T.max())]
-    )
-    *numbers, ratio_max = values.tolist()
-    return LossStats(
-        len(ratio_T),
-        dict(zip(losses, numbers[: len(losses)], strict=True)),
-        dict(zip(sums, numbers[len(losses) :], strict=True)),
-        ratio_max,
-    )

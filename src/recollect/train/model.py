@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
 from recollect.errors import UserError
@@ -73,15 +74,43 @@ class LoadedModel:
     device: torch.device
     window: int
     """Positions the model was made for."""
+    recompute: float = 0.0
+    """Share of the layers that recompute their activations while training."""
+    compile: bool = False
+    """Whether layers are compiled while training."""
+    half: bool = True
+    """Whether a GPU computes in bf16."""
 
     @property
     def autocast(self) -> torch.autocast:
-        """bf16 on a GPU, full precision on the CPU."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
+        """bf16 on a GPU unless told otherwise, full precision on the CPU."""
+        half = self.half and self.device.type == "cuda"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=half)
 
     def trainable_parameters(self) -> list[torch.nn.Parameter]:
         """Return the parameters the optimiser owns."""
         return [p for p in self.network.parameters() if p.requires_grad]
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Let layers recompute their activations, and run compiled, where the settings say so.
+
+        They recompute only in training mode. Nothing inside them enters it, so dropout stays off.
+        Compiling is for updates alone: the sampler's short calls would each be compiled anew.
+        """
+        modules = self.network.modules()
+        layers = [module for module in modules if isinstance(module, GradientCheckpointingLayer)]
+        try:
+            for i, layer in enumerate(layers):
+                # Spread over the depth, so that memory grows evenly.
+                layer.training = int((i + 1) * self.recompute) > int(i * self.recompute)
+                if self.compile:
+                    layer.forward = torch.compile(layer.forward, dynamic=True)
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+                layer.__dict__.pop("forward", None)
 
     def hidden(
         self, ids: torch.Tensor, positions: torch.Tensor, plan: attention.Plan
@@ -95,9 +124,9 @@ class LoadedModel:
         """Apply the head: (N, width) to (N, vocabulary), float32."""
         config = self.network.config.get_text_config()
         logits = self.network.get_output_embeddings()(hidden).float()
-        logits = (
-            logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
-        )
+        scale = getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+        if scale != 1.0:  # a pass over as many numbers as tokens times vocabulary
+            logits = logits * scale
         if cap := getattr(config, "final_logit_softcapping", None):
             logits = cap * torch.tanh(logits / cap)
         return logits
@@ -195,11 +224,11 @@ def load_model(config: ModelConfig) -> LoadedModel:
         )
     if config.lora.rank:
         network = _add_lora(network, config.lora)
-    if config.gradient_checkpointing:
+    if config.recompute:
         network.gradient_checkpointing_enable({"use_reentrant": False})
     network.eval()  # no dropout: what is trained is the distribution that was sampled from
     window = getattr(network.config.get_text_config(), "max_position_embeddings", 1 << 30)
-    model = LoadedModel(network, tokenizer, device, window)
+    model = LoadedModel(network, tokenizer, device, window, config.recompute, config.compile)
     _check_head(model)
     return model
 

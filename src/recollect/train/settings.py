@@ -24,7 +24,12 @@ class ModelConfig:
     device: str = "auto"
     """auto takes the first GPU if there is one, else the CPU."""
     lora: LoraConfig = LoraConfig()
-    gradient_checkpointing: bool = False
+    recompute: float = 0.0
+    """Share of the layers that compute their activations again in the backward pass, which saves
+    memory and costs up to a third more time."""
+    compile: bool = False
+    """Fuse the small operations of a layer while training: half a minute at the start, about a
+    tenth of every update on a GPU."""
     threads: int = 0
     """CPU threads for torch; 0 leaves torch's choice."""
     cache_gib: float = 4.0
@@ -40,6 +45,9 @@ class OptimConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.01
+    offload: bool = False
+    """Keep AdamW's averages, eight bytes for every weight, in the memory of the host: a 7B model is
+    then trained whole on one GPU of 141 GB, for a few seconds more per update."""
     clip_norm: float = 1.0
     """Gradients longer than this are shortened to it."""
 

@@ -13,15 +13,23 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from recollect.train.batch import Packed, pack, plan_micro_batches
-from recollect.train.loss import Aggregate, LossStats, TrainedTokens, policy_loss, token_mean
+from recollect.train.host_adam import HostAdamW
+from recollect.train.loss import (
+    Aggregate,
+    LossStats,
+    PolicyLoss,
+    TrainedTokens,
+    policy_loss,
+    token_mean,
+)
 from recollect.train.model import LoadedModel
 from recollect.train.settings import LossConfig, OptimConfig
 from recollect.types import Sample
@@ -74,13 +82,13 @@ class Trainer:
         """False computes every row whole: slower, and the same gradient."""
         self.updates = 0
         """Optimiser steps so far, those without effect included: they decide the learning rate."""
-        self._optimiser = torch.optim.AdamW(
+        adam: Any = HostAdamW if optim.offload else partial(torch.optim.AdamW, fused=True)
+        self._optimiser = adam(
             model.trainable_parameters(),
             lr=optim.lr,
             betas=optim.betas,
             eps=optim.eps,
             weight_decay=optim.weight_decay,
-            fused=True,
         )
         self._reference = Reference(model) if loss.kl_coef else None
 
@@ -88,7 +96,7 @@ class Trainer:
         """Learn from one batch in exactly `updates_per_step` optimiser steps."""
         done = []
         lr = learning_rate(self.optim, self.updates)
-        with self._training():
+        with self.model.training():
             for part in split_by_group(samples, self.updates_per_step):
                 done.append(self._update([samples[i] for i in part]))
         return {"train/lr": lr, **summarise(done)}
@@ -123,11 +131,14 @@ class Trainer:
         weight_B = self.aggregate(trained_B, episode_B)
         useful = [i for i, sample in enumerate(samples) if self._has_gradient(sample)]
         rows = [samples[i] for i in useful]
-        stats, packed = LossStats(), 0
+        losses, packed = [], 0
         for run in plan_micro_batches(rows, self.token_budget):
             part = [rows[i] for i in run]
-            more, tokens = self._backward(part, np.array([weight_B[useful[i]] for i in run]))
-            stats, packed = stats + more, packed + tokens
+            result, tokens = self._backward(part, np.array([weight_B[useful[i]] for i in run]))
+            losses.append(result)
+            packed += tokens
+        # Fetched only now: a GPU works on one micro-batch while the next is being packed.
+        stats = sum((result.stats for result in losses), LossStats())
         if not useful:
             self.updates += 1
             return Update("empty", stats, 0.0, packed)
@@ -137,8 +148,8 @@ class Trainer:
         """Without a KL term, an advantage of zero has a gradient of exactly zero."""
         return bool(sample.trained.any()) and bool(self._reference or sample.advantages.any())
 
-    def _backward(self, samples: Sequence[Sample], weight_B: np.ndarray) -> tuple[LossStats, int]:
-        """Add a micro-batch's share to the gradient; return its numbers and its size."""
+    def _backward(self, samples: Sequence[Sample], weight_B: np.ndarray) -> tuple[PolicyLoss, int]:
+        """Add a micro-batch's share to the gradient; return its loss and its size."""
         predicted = Predictions.of(samples, self.model.device, self.share)
         reference_T = None
         if self._reference:
@@ -155,7 +166,7 @@ class Trainer:
         )
         result = policy_loss(self.loss, tokens)
         result.loss.backward()
-        return result.stats, len(predicted.packed.ids)
+        return dataclasses.replace(result, loss=result.loss.detach()), len(predicted.packed.ids)
 
     def _step(self, stats: LossStats, packed: int) -> Update:
         """Clip the gradient and apply it, unless it is not finite."""
@@ -172,22 +183,6 @@ class Trainer:
     def _tensor(self, parts: Sequence[np.ndarray]) -> torch.Tensor:
         return torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(self.model.device)
 
-    @contextmanager
-    def _training(self) -> Iterator[None]:
-        """Let layers recompute their activations where the model was loaded to do so.
-
-        They do only in training mode. Nothing inside them enters it, so dropout stays off.
-        """
-        modules = self.model.network.modules()
-        layers = [module for module in modules if isinstance(module, GradientCheckpointingLayer)]
-        try:
-            for layer in layers:
-                layer.training = True
-            yield
-        finally:
-            for layer in layers:
-                layer.training = False
-
 
 @dataclass(frozen=True)
 class Predictions:
@@ -199,6 +194,9 @@ class Predictions:
 
     packed: Packed
     """Rows without their last token, which nothing is predicted from."""
+    chunks: list[int]
+    """Where the predictions of every chunk of contexts begin among the P, and where the last
+    end; counted before the arrays travel to a GPU, which would have to be waited for."""
     context_C: torch.Tensor
     """Flat indices of the C tokens that something is predicted from, ascending."""
     which_P: torch.Tensor
@@ -221,8 +219,10 @@ class Predictions:
         base = int(token_T.max()) + 1
         asked_P, prediction_T = np.unique(context_T * base + token_T, return_inverse=True)
         context_C, which_P = np.unique(asked_P // base, return_inverse=True)
+        bounds = [*range(0, len(context_C), CHUNK), len(context_C)]
         arrays = (context_C, which_P, asked_P % base, prediction_T)
-        return cls(packed, *(torch.from_numpy(x).to(device) for x in arrays))
+        chunks = np.searchsorted(which_P, bounds).tolist()
+        return cls(packed, chunks, *(torch.from_numpy(x).to(device) for x in arrays))
 
     def logprobs(self, model: LoadedModel, temperature: float) -> torch.Tensor:
         """Return the logprob of every trained token (T,), with its gradient if that is enabled."""
@@ -233,15 +233,15 @@ class Predictions:
                 logprob_P = _predict(model, hidden_C, self.which_P, self.token_P, temperature)
                 return logprob_P[self.prediction_T]
             parts = []
-            for first in range(0, len(hidden_C), CHUNK):
-                begin, end = torch.searchsorted(
-                    self.which_P, self.which_P.new_tensor([first, first + CHUNK])
-                ).tolist()
+            predict = torch.compile(_predict, dynamic=True) if model.compile else _predict
+            for first, (begin, end) in zip(
+                range(0, len(hidden_C), CHUNK), itertools.pairwise(self.chunks), strict=True
+            ):
                 which, token = self.which_P[begin:end] - first, self.token_P[begin:end]
                 # Recomputed in the backward pass, so that logits of one chunk exist at a time.
                 parts.append(
                     checkpoint(
-                        _predict, model, hidden_C[first : first + CHUNK], which, token, temperature,
+                        predict, model, hidden_C[first : first + CHUNK], which, token, temperature,
                         use_reentrant=False, preserve_rng_state=False,
                     )
                 )  # fmt: skip
@@ -255,7 +255,9 @@ def _predict(
     token_P: torch.Tensor,
     temperature: float,
 ) -> torch.Tensor:
-    logits_CV = model.logits(hidden_C) / temperature
+    logits_CV = model.logits(hidden_C)
+    if temperature != 1.0:
+        logits_CV = logits_CV / temperature
     return logits_CV[which_P, token_P] - logits_CV.logsumexp(-1)[which_P]
 
 

@@ -1,0 +1,271 @@
+"""One update's gradient on a task of six chunks and sixteen rollouts: the trie beside packed rows.
+
+Random weights in the shape of a known model, on one GPU. Both ways run in one process on the same
+samples; both use the same attention kernel, without padding. Effective rates count logical tokens,
+those of the rows, whichever way they were computed.
+
+    python benchmarks/train_step.py [--shape 7b|1.5b|smollm2] [--order chunk_first|memory_first]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from recollect.train import attention
+from recollect.train.batch import plan_micro_batches
+from recollect.train.model import LoadedModel
+from recollect.train.settings import LossConfig, OptimConfig
+from recollect.train.trainer import Trainer
+from recollect.types import Sample
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "7b": dict(
+        hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28,
+        num_key_value_heads=4, vocab_size=152064,
+    ),
+    "1.5b": dict(
+        hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12,
+        num_key_value_heads=2, vocab_size=151936, tie_word_embeddings=True,
+    ),
+    "smollm2": dict(
+        hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
+        num_key_value_heads=3, vocab_size=49152, tie_word_embeddings=True,
+    ),
+}  # fmt: skip
+TEMPLATE, CHUNK, MEMORY, RESPONSE = 180, 5000, 500, 500
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """All that the trainer asks of a tokenizer."""
+
+    vocab_size: int
+
+
+def make_model(
+    shape: str, layers: int | None, device: str, recompute: float, compiled: bool
+) -> LoadedModel:
+    """Make a model with random weights on the device."""
+    settings = SHAPES[shape] | ({"num_hidden_layers": layers} if layers else {})
+    config = Qwen2Config(**settings, max_position_embeddings=1 << 15)
+    with torch.device(device):
+        network: Any = AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32, attn_implementation=attention.NAME
+        )
+    if recompute:
+        network.gradient_checkpointing_enable({"use_reentrant": False})
+    network.eval()
+    tokenizer: Any = Vocabulary(config.vocab_size)
+    return LoadedModel(network, tokenizer, torch.device(device), 1 << 15, recompute, compiled)
+
+
+def task(chunks: int, group: int, vocabulary: int, order: str, seed: int = 0) -> list[Sample]:
+    """Make the contexts of one task's rollouts: every chunk, then the answer."""
+    rng = np.random.default_rng(seed)
+    template = rng.integers(4, vocabulary, TEMPLATE)
+    texts = [rng.integers(4, vocabulary, CHUNK) for _ in range(chunks)]
+    samples = []
+    for episode in range(group):
+        memory = rng.integers(4, vocabulary, 0)
+        for text in [*texts, rng.integers(4, vocabulary, 0)]:
+            parts = [text, memory] if order == "chunk_first" else [memory, text]
+            reply = rng.integers(4, vocabulary, RESPONSE)
+            ids = np.concatenate([template, *parts, reply])
+            trained = np.arange(len(ids)) >= len(ids) - RESPONSE
+            advantages = np.where(trained, episode % 2 - 0.5, 0).astype(np.float32)
+            logprobs = np.where(trained, -np.log(vocabulary), 0).astype(np.float32)
+            samples.append(Sample(ids, trained, advantages, logprobs, 0, episode))
+            memory = reply
+    return samples
+
+
+def logical_flops(model: LoadedModel, samples: Sequence[Sample]) -> float:
+    """Count what rows would cost: 6 per weight and token, the head at trained tokens, attention."""
+    config = model.network.config
+    embedded = config.vocab_size * config.hidden_size
+    total = sum(p.numel() for p in model.network.parameters())
+    body = total - embedded * (1 if config.tie_word_embeddings else 2)
+    lengths = np.array([len(sample.token_ids) - 1 for sample in samples])
+    trained = sum(int(sample.trained.sum()) for sample in samples)
+    # Two matrix products over half of the square, forward once and backward twice.
+    attended = 6.0 * config.hidden_size * config.num_hidden_layers * float((lengths**2).sum())
+    return 6.0 * body * float(lengths.sum()) + 6.0 * embedded * trained + attended
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one way of computing the gradient took."""
+
+    seconds: float
+    tokens: int
+    gib: float
+    """Peak above weights and gradients."""
+
+
+def measure(
+    model: LoadedModel, samples: Sequence[Sample], share: bool, budget: int, repeats: int = 1
+) -> Figures:
+    """Time the gradient of one mini-batch."""
+    loss = LossConfig(kl_coef=0.0)
+    trainer = Trainer(model, loss, OptimConfig(), token_budget=budget, share=share)
+    seconds = []
+    for _ in range(repeats):
+        model.network.zero_grad(set_to_none=False)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        started = time.perf_counter()
+        tokens = gradient(trainer, samples)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+        peak = torch.cuda.max_memory_allocated() - before
+    return Figures(statistics.median(seconds), tokens, peak / 2**30)
+
+
+def fitting(
+    model: LoadedModel, samples: Sequence[Sample], share: bool, budget: int, repeats: int
+) -> Figures:
+    """Measure, with micro-batches half as large for as long as memory does not suffice."""
+    while True:
+        try:
+            return measure(model, samples, share, budget, repeats)
+        except torch.OutOfMemoryError:
+            budget //= 2
+        torch.cuda.empty_cache()
+        print(f"{'trie' if share else 'rows'}: out of memory; at most {budget} tokens at once now")
+
+
+def gradient(trainer: Trainer, samples: Sequence[Sample]) -> int:
+    """Add up the gradient of a mini-batch; return the tokens computed."""
+    tokens = 0
+    weight = 1.0 / sum(int(sample.trained.sum()) for sample in samples)
+    with trainer.model.training():
+        for run in plan_micro_batches(samples, trainer.token_budget):
+            part = [samples[i] for i in run]
+            tokens += trainer._backward(part, np.full(len(part), weight))[1]
+    return tokens
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Print rows beside the trie."""
+    model = make_model(options.shape, options.layers, "cuda", options.recompute, options.compile)
+    everything = sum(p.numel() for p in model.network.parameters())
+    vocabulary = model.tokenizer.vocab_size
+    print(
+        f"\n{options.shape}, {model.network.config.num_hidden_layers} layers,"
+        f" {everything / 1e9:.2f}B weights, G = {options.group}, {options.chunks} x {CHUNK} tokens,"
+        f" {options.order}, recompute {options.recompute:g}, compiled {options.compile}"
+    )
+    samples = task(options.chunks, options.group, vocabulary, options.order)
+    logical = sum(len(sample.token_ids) - 1 for sample in samples)
+    rates = {"6NT": 6.0 * everything * logical, "strict": logical_flops(model, samples)}
+    print(f"{'':8}{'tokens':>10}{'seconds':>10}{'GiB':>8}{'6NT TFLOP/s':>14}{'strict':>10}")
+    # A micro-batch holds the contexts of one chunk either way.
+    row = TEMPLATE + CHUNK + MEMORY + RESPONSE
+    budgets = {False: options.group * row, True: row + options.group * (MEMORY + RESPONSE)}
+    if options.order == "memory_first":
+        budgets[True] = budgets[False]
+    found = {}
+    for share in (True, False):
+        # Rows have two shapes, a trie has one for each chunk.
+        fitting(model, samples if share else samples[:2], share, budgets[share], 1)
+        found[share] = fitting(model, samples, share, budgets[share], options.repeats)
+    for share, name in ((False, "rows"), (True, "trie")):
+        it = found[share]
+        speeds = {name: flops / it.seconds / 1e12 for name, flops in rates.items()}
+        print(
+            f"{name:8}{it.tokens:10}{it.seconds:10.3f}{it.gib:8.1f}"
+            f"{speeds['6NT']:14.0f}{speeds['strict']:10.0f}"
+        )
+    rows, trie = found[False], found[True]
+    print(
+        f"{'ratio':8}{rows.tokens / trie.tokens:9.2f}x{rows.seconds / trie.seconds:9.2f}x"
+        f"{trie.gib / rows.gib:7.2f}x"
+    )
+
+
+def scaling(options: argparse.Namespace) -> None:
+    """Print the trie's cost against chunks and group."""
+    model = make_model(options.shape, options.layers, "cuda", options.recompute, options.compile)
+    print(f"\nseconds of the trie, {options.shape}, {options.order}")
+    measure(model, task(1, 4, model.tokenizer.vocab_size, options.order), True, 1 << 15)
+    base = None
+    for chunks, group in [(3, 8), (6, 8), (12, 8), (24, 8), (6, 4), (6, 16), (6, 32)]:
+        samples = task(chunks, group, model.tokenizer.vocab_size, options.order)
+        it = measure(model, samples, True, 1 << 15)
+        base = base or it.seconds / (3 * 8)
+        print(
+            f"{chunks:4} chunks, G = {group:3}: {it.seconds:8.3f} s,"
+            f" {it.seconds / (chunks * group) / base:5.2f} of the first line per chunk and rollout"
+        )
+
+
+def check(options: argparse.Namespace) -> None:
+    """Print how far the gradients of rows and trie are from one another and from float32."""
+    model = make_model("smollm2", 8, "cuda", options.recompute, options.compile)
+    samples = task(2, 4, model.tokenizer.vocab_size, options.order)
+    grads = {}
+    for half in (False, True):
+        model.half = half
+        for share in (False, True):
+            measure(model, samples, share, 1 << 16)
+            grads[half, share] = [p.grad.clone() for p in model.trainable_parameters()]
+    exact = grads[False, False]
+    print(f"float32: trie off rows by {distance(grads[False, True], exact):.1e}")
+    for share, name in ((False, "rows"), (True, "trie")):
+        print(f"bfloat16: {name} off float32 rows by {distance(grads[True, share], exact):.1e}")
+
+
+def distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
+    """Return the error relative to the gradient's norm."""
+    off = sum(float((a - b).square().sum()) for a, b in zip(one, other, strict=True))
+    return (off / sum(float(b.square().sum()) for b in other)) ** 0.5
+
+
+def whole_step(options: argparse.Namespace) -> None:
+    """Print what a whole update takes: gradient, clipping, AdamW with its averages on the host."""
+    model = make_model(options.shape, options.layers, "cuda", options.recompute, options.compile)
+    samples = task(options.chunks, options.group, model.tokenizer.vocab_size, options.order)
+    optim = OptimConfig(offload=True)
+    row = TEMPLATE + CHUNK + options.group * (MEMORY + RESPONSE) + MEMORY
+    trainer = Trainer(model, LossConfig(kl_coef=0.0), optim, token_budget=row)
+    for number in range(2):
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        trainer.update(samples)
+        torch.cuda.synchronize()
+        print(
+            f"update {number + 1}: {time.perf_counter() - started:.1f} s,"
+            f" peak {torch.cuda.max_memory_allocated() / 2**30:.0f} GiB in all"
+        )
+
+
+def main() -> None:
+    """Measure and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", choices=SHAPES, default="7b")
+    parser.add_argument("--layers", type=int, help="fewer than the shape has")
+    parser.add_argument("--order", choices=["chunk_first", "memory_first"], default="chunk_first")
+    parser.add_argument("--group", type=int, default=16)
+    parser.add_argument("--chunks", type=int, default=6)
+    parser.add_argument("--recompute", type=float, default=1.0)
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--repeats", type=int, default=1)
+    modes = {"compare": compare, "scaling": scaling, "check": check, "whole": whole_step}
+    parser.add_argument("--mode", choices=modes, default="compare")
+    options = parser.parse_args()
+    modes[options.mode](options)
+
+
+if __name__ == "__main__":
+    main()

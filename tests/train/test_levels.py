@@ -1,0 +1,142 @@
+"""Attention level by level, against the plain way: every row on its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.train.attention import Heads
+from recollect.train.batch import Branch, TriePlan, pack
+from recollect.train.levels import Part, attend, find_nodes, join, make_parts
+
+CPU = torch.device("cpu")
+
+
+class Plain:
+    """The kernel's contract, written out: softmax over each run, its backward from its formula."""
+
+    lse_dtype = torch.float64
+    join = staticmethod(join)
+
+    def forward(self, part, q, k, v, scale):
+        outs, lses = [], []
+        for qs, ks, vs, seen in self._runs(part, q, k, v):
+            scores = torch.einsum("qhd,khd->hqk", qs, ks) * scale
+            scores = scores.masked_fill(~seen, float("-inf"))
+            outs.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), vs))
+            lses.append(scores.logsumexp(-1))
+        return torch.cat(outs), torch.cat(lses, 1)
+
+    def backward(self, part, grad, q, k, v, out, lse, scale):
+        grads = [torch.zeros_like(x) for x in (q, k, v)]
+        times = q.shape[1] // k.shape[1]
+        at_q, at_k = part.cu_q.tolist(), part.cu_k.tolist()
+        for run, (qs, ks, vs, seen) in enumerate(self._runs(part, q, k, v)):
+            own_q, own_k = slice(*at_q[run : run + 2]), slice(*at_k[run : run + 2])
+            scores = torch.einsum("qhd,khd->hqk", qs, ks) * scale
+            p = (scores - lse[:, own_q, None]).exp().masked_fill(~seen, 0.0)
+            do, o = grad[own_q], out[own_q]
+            ds = p * (torch.einsum("qhd,khd->hqk", do, vs) - (do * o).sum(-1).t()[..., None])
+            parts = (
+                torch.einsum("hqk,khd->qhd", ds, ks) * scale,
+                torch.einsum("hqk,qhd->khd", ds, qs) * scale,
+                torch.einsum("hqk,qhd->khd", p, do),
+            )
+            grads[0][own_q] = parts[0]
+            for total, part in zip(grads[1:], parts[1:], strict=True):
+                total[own_k] = part.unflatten(1, (-1, times)).sum(2)
+        return tuple(grads)
+
+    def _runs(self, part: Part, q, k, v):
+        times = q.shape[1] // k.shape[1]
+        bounds = zip(part.cu_q.tolist(), part.cu_q.tolist()[1:], strict=False)
+        for (a, b), (c, d) in zip(
+            bounds, zip(part.cu_k.tolist(), part.cu_k.tolist()[1:], strict=False), strict=True
+        ):
+            seen = torch.ones(b - a, d - c, dtype=torch.bool)
+            yield (
+                q[a:b],
+                k[c:d].repeat_interleave(times, 1),
+                v[c:d].repeat_interleave(times, 1),
+                seen.tril() if part.causal else seen,
+            )
+
+
+rows_of_any_kind = st.lists(
+    st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows_of_any_kind,
+    st.booleans(),
+    st.sampled_from([(1, 1), (4, 2), (8, 3), (1 << 20, 512)]),
+    st.integers(0, 1000),
+)
+def test_levels_give_what_buckets_give_with_the_same_gradients(rows, share, sizes, seed):
+    branches, tokens = branches_of(rows, share)
+    plan = TriePlan(branches, tokens, CPU)
+    heads = Heads(0, 0.5)
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(count):
+        return torch.randn(count, tokens, 4, generator=generator, dtype=torch.float64)
+
+    inputs = [x.requires_grad_() for x in (draw(4), draw(2), draw(2))]
+    grad = draw(4).transpose(0, 1)
+    expected = plan.attend(heads, *inputs)
+    expected.backward(grad)
+    wanted = [x.grad.clone() for x in inputs]
+    for x in inputs:
+        x.grad = None
+    found = attend(parts_of(branches, tokens, *sizes), heads, *inputs, Plain())
+    found.backward(grad)
+    torch.testing.assert_close(found, expected)
+    for x, y in zip(inputs, wanted, strict=True):
+        torch.testing.assert_close(x.grad, y)
+
+
+def test_a_group_with_one_prefix_is_two_calls():
+    rows = [[1, 2, 3, 4 + i, 9, 9] for i in range(5)]
+    parts = parts_of(*branches_of(rows, True))
+    assert [part.causal for part in parts] == [True, False]
+    assert parts[0].cu_q.tolist() == [0, 3, 6, 9, 12, 15, 18]
+    assert parts[1].queries == slice(3, 18) and parts[1].keys == slice(0, 3)
+
+
+def test_nodes_are_cut_where_a_later_row_leaves():
+    # abcde, abx, aby, z: the nodes are ab, cde, x, y, z
+    nodes = find_nodes([(0, -1), (5, 1), (6, 1), (7, -1)], 8)
+    assert nodes.begin.tolist() == [0, 2, 5, 6, 7, 8]
+    assert nodes.depth.tolist() == [0, 1, 1, 1, 0]
+    assert nodes.end.tolist() == [7, 5, 6, 7, 8]
+
+
+def branches_of(rows, share):
+    """Rebuild the branches that `pack` lays out."""
+    packed = pack(rows, "cpu", share)
+    seen, branches = 0, []
+    for index in sorted(packed.index, key=lambda index: int(index[-1])):
+        start = int(np.searchsorted(index, seen))
+        if start < len(index):
+            branches.append(Branch(index, start))
+            seen = int(index[-1]) + 1
+    return branches, len(packed.ids)
+
+
+def parts_of(branches, tokens, large=1 << 20, step=512):
+    runs = [(int(b.path[b.start]), int(b.path[b.start - 1]) if b.start else -1) for b in branches]
+    return make_parts(find_nodes(runs, tokens, step), CPU, large, step)
+
+
+def test_large_nodes_have_calls_of_round_sizes():
+    rows = [[7] * 1100 + [i] * 300 for i in range(4)]
+    parts = parts_of(*branches_of(rows, True), large=1 << 18, step=512)
+    runs = [(part.causal, part.queries, part.keys) for part in parts if part.round]
+    assert runs == [
+        (True, slice(0, 1024), slice(0, 1024)),
+        (False, slice(1024, 2048), slice(0, 1024)),
+    ]
