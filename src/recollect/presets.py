@@ -83,7 +83,7 @@ PRESETS: dict[str, TrainConfig] = {
     ),
     "bank": TrainConfig(
         name="bank",
-        model=ModelConfig(gradient_checkpointing=True),
+        model=ModelConfig(recompute=1.0),
         tasks=Ledger(),
         agent=BankAgent(
             chunk_size=None,

@@ -151,7 +151,7 @@ def test_chunked_logits_change_nothing(llama, monkeypatch):
     assert chunked_report["train/loss"] == pytest.approx(report["train/loss"], rel=1e-5)
 
 
-def test_gradient_checkpointing_changes_nothing_and_recomputes(tmp_path, llama):
+def test_recomputation_changes_nothing_and_recomputes(tmp_path, llama):
     samples = random_samples(7)
     expected, _ = gradient_of(still(llama), samples)
     model = make_model(tmp_path, recompute=1.0)
