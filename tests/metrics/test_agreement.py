@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recollect.metrics import (
     METRICS,
@@ -147,3 +149,25 @@ def test_replies_are_judged_by_their_final_answer() -> None:
     assert SCORES["boxed_exact_match"](r"So \boxed{paris}", question) == 1.0
     assert SCORES["boxed_exact_match"]("Paris", question) == 0.0
     assert SCORES["exact_match"]("Paris", question) == 1.0
+
+
+@pytest.mark.parametrize("name", SCORES)
+@given(
+    st.text(max_size=80) | st.sampled_from([r"\boxed{", "</think>", "\u0000", "(a)", "1e999", "½"]),
+    st.lists(st.text(max_size=30), max_size=4),
+    st.sampled_from(["", *CATEGORIES.values()]),
+)
+def test_whatever_is_said_scores_between_0_and_1(
+    name: str, said: str, golds: list[str], category: str
+) -> None:
+    question = Question("?", tuple(golds), category)
+    assert 0.0 <= SCORES[name](said, question) <= 1.0
+    boxed = SCORES[name](f"\\boxed{{{said}}}", question)
+    assert 0.0 <= boxed <= 1.0
+
+
+@given(st.text(max_size=40), st.lists(st.text(max_size=20), max_size=5))
+def test_more_references_found_is_never_less_recall(said: str, golds: list[str]) -> None:
+    longer = said + "".join(golds)
+    assert ruler_recall(longer, tuple(golds)) >= ruler_recall(said, tuple(golds))
+    assert ruler_any(said, tuple(golds)) == float(ruler_recall(said, tuple(golds)) > 0)

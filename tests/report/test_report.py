@@ -12,7 +12,7 @@ import pytest
 from recollect.cli import main
 from recollect.evaluation.results import Cost, Results, save
 from recollect.report.charts import HEIGHT, LEFT, RIGHT, WIDTH, Point, Series, _ticks, bar, chart
-from recollect.report.content import make_document
+from recollect.report.content import make_document, model_name
 from recollect.report.markdown import write_markdown
 from recollect.report.numbers import count, dollars, p_value, percent, scored, seconds, signed
 from recollect.report.page import write_page
@@ -263,7 +263,12 @@ def test_a_bar_is_its_interval() -> None:
         (count(1_750_000), "1.75M"),
         (count(3.5e9), "3.5B"),
         (dollars(0), "$0"),
-        (dollars(0.00036), "$0.000360"),
+        (dollars(0.00036), "$0.00036"),
+        (dollars(0.02), "$0.02"),
+        (dollars(2.8), "$2.80"),
+        (signed(-0.0), "0.0"),
+        (model_name({"memory": {"id": "small"}, "answer": {"id": "small"}}), "small"),
+        (model_name({"memory": {"id": "a"}, "answer": {"url": "b"}}), "a with b"),
         (dollars(1251.489), "$1,251.49"),
         (p_value(0.0004), "< 0.001"),
         (p_value(0.0449), "0.045"),
@@ -320,3 +325,19 @@ def test_the_verb_writes_both_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert "name a folder that `recollect eval` wrote" in capsys.readouterr().err
     assert main(["report"]) == 2
+
+
+def test_equal_means_are_equally_bold_and_nobody_is_best_with_nothing() -> None:
+    def bold(*means: float) -> list[str]:
+        cells = []
+        for name, mean in zip(("fold", "rag", "oracle"), means, strict=True):
+            cell = next(c for c in RESULTS.cells if (c.task, c.agent) == ("locomo", name))
+            score = replace(cell.scores[cell.primary], mean=mean)
+            cells.append(replace(cell, scores={cell.primary: score}))
+        tree = parse(write_page(make_document(replace(RESULTS, cells=cells))))
+        row = list(section(tree, "Results").iter("tr"))[1]
+        return [text(td)[:4] for td in row if td.find("strong") is not None]
+
+    assert bold(0.5, 0.5, 0.9) == ["50.0", "50.0"]
+    assert bold(0.2, 0.5, 0.5) == ["50.0"]
+    assert bold(0.0, 0.0, 0.9) == []

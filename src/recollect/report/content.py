@@ -68,9 +68,14 @@ def make_document(results: Results) -> Document:
 
 
 def model_name(model: dict[str, Any]) -> str:
-    """Return what a model is called."""
-    known = (model.get(key) for key in ("id", "name", "model", "folder", "url"))
-    return str(next((name for name in known if name), "a model"))
+    """Return what a model is called, or both where two speak: who remembers, who answers."""
+    own = [model[role] for role in ("memory", "answer") if isinstance(model.get(role), dict)]
+    names = dict.fromkeys(
+        str(name)
+        for one in own or [model]
+        if (name := next((one[key] for key in ("id", "folder", "url") if one.get(key)), None))
+    )
+    return " with ".join(names) or "a model"
 
 
 def _moment(created: str) -> str:
@@ -108,7 +113,7 @@ def _overview(results: Results, tasks: Sequence[str], agents: Sequence[str]) -> 
     for task in tasks:
         cells = {cell.agent: cell for cell in results.cells if cell.task == task}
         some = next(iter(cells.values()))
-        best = _best(list(cells.values())).agent
+        best = _best(list(cells.values()))
         row: list[Value] = [Noted(task, some.primary), str(some.scores[some.primary].n)]
         row += [_entry(cells.get(agent), best) for agent in agents]
         if closed:
@@ -129,11 +134,13 @@ def _best(cells: Sequence[Cell]) -> Cell:
     return max(competing, key=lambda cell: cell.scores[cell.primary].mean)
 
 
-def _entry(cell: Cell | None, best: str) -> Value:
+def _entry(cell: Cell | None, best: Cell) -> Value:
     if cell is None:
         return ""
-    value = Bar(cell.scores[cell.primary], drawn=False)
-    return Best(value) if cell.agent == best else value
+    score = cell.scores[cell.primary]
+    value = Bar(score, drawn=False)
+    highest = score.mean == best.scores[best.primary].mean > 0 and cell.agent != "oracle"
+    return Best(value) if highest else value
 
 
 def _notices(results: Results, agents: Sequence[str]) -> list[Block]:

@@ -25,7 +25,8 @@ def scored(score: Score) -> str:
 
 def signed(value: float) -> str:
     """Write a difference of shares in points."""
-    return f"{100 * value:+.1f}".replace("-", "\u2212")
+    text = f"{100 * value:+.1f}"
+    return "0.0" if text in ("-0.0", "+0.0") else text.replace("-", "\u2212")
 
 
 def p_value(p: float) -> str:
@@ -45,11 +46,12 @@ def count(value: float) -> str:
 
 
 def dollars(value: float) -> str:
-    """Write an amount of money with three digits that count."""
+    """Write an amount of money to the cent, or with three digits that count."""
     if value == 0:
         return "$0"
     digits = max(2, 2 - math.floor(math.log10(abs(value))))
-    return f"${value:,.{digits}f}"
+    whole, _, cents = f"{value:,.{digits}f}".partition(".")
+    return f"${whole}.{cents.rstrip('0').ljust(2, '0')}"
 
 
 def seconds(value: float) -> str:

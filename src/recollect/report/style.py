@@ -83,7 +83,9 @@ th,td{padding:.35rem .5rem}.bar{width:5rem}h1{font-size:1.4rem}}
 @media print{:root{--bg:#fff;--fg:#000;--soft:#444;--line:#bbb;--panel:#f4f4f4;--accent:#0b57a4;
 --warn-bg:#fff;--warn-line:#000;--a1:#0b62b8;--a2:#c44f00;--a3:#00805a;--a4:#b0307e;--a5:#7a5c00;
 --a6:#6246c7;--a7:#0083a3;--a8:#c02b2b;--a9:#4f6b10;--a10:#5b6570}
-body{font-size:10pt}nav{display:none}.scroll{overflow:visible}th,td{white-space:normal}
+body{font-size:10pt}table{font-size:8pt}
+td small,th small{font-size:6.5pt;white-space:nowrap}
+nav{display:none}.scroll{overflow:visible}th,td{white-space:normal}
 tbody th:first-child{position:static}pre{max-height:none}h2{break-after:avoid}tr{break-inside:avoid}
 details::details-content{content-visibility:visible;height:auto}}
 """
