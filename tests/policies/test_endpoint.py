@@ -97,6 +97,7 @@ def choice(**changes) -> dict:
         (choice(token_ids=[97, True]), "BadReply", "no whole number"),
         (choice(logprobs=None), "BadReply", "no log-probabilities"),
         (choice(logprobs={"token_logprobs": [-1.0, None]}), "BadReply", "no number"),
+        (choice(logprobs={"token_logprobs": [-1.0, float("nan")]}), "BadReply", "no number"),
         (choice(logprobs={"token_logprobs": [-1.0, 5.0]}), "BadReply", "above 0"),
         (choice(logprobs={"token_logprobs": [-1.0]}), "WrongTokens", "2 tokens but 1"),
         (choice(token_ids=[97, 260]), "WrongTokens", "260 is outside"),

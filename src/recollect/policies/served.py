@@ -9,6 +9,7 @@ The fields are those of OpenAI's API and vLLM's additions to it, which `recollec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,10 +121,12 @@ def read_completion(
     choice = _choice(answer)
     reason = _stop_reason(choice)
     ids, logprobs = _sampled(choice)
-    if not all(type(i) is int for i in ids):
+    if not set(map(type, ids)) <= {int}:
         raise BadReply("a token id is no whole number")
-    if not all(isinstance(p, int | float) and p <= 0.001 for p in logprobs):
-        raise BadReply("a log-probability is no number, or above 0")
+    if not set(map(type, logprobs)) <= {int, float} or not all(map(math.isfinite, logprobs)):
+        raise BadReply("a log-probability is no number")
+    if max(logprobs, default=0.0) > 0.001:
+        raise BadReply("a log-probability is above 0")
     if len(ids) != len(logprobs):
         raise WrongTokens(f"{len(ids)} tokens but {len(logprobs)} log-probabilities")
     if len(ids) > max_tokens:
