@@ -15,6 +15,7 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
   recollect eval --tasks ... --agents ... --model  agents side by side on task families
   recollect replay FOLDER [--metrics ...]          score a stored evaluation again
   recollect judge-check --url URL                  how often a judge errs on labelled answers
+  recollect stages [FILE.toml|PRESET]              train one role while the other is fixed, and swap
   recollect serve CHECKPOINT                       serve a model to OpenAI's clients
   recollect report FOLDER                          write report.md and report.html of an evaluation
   recollect data NAME --input FILE --output DIR    turn a data set's own files into tasks
@@ -37,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "replay": _replay,
         "judge-check": _judge_check,
         "report": _report,
+        "stages": _stages,
         "data": _data,
         "doctor": _doctor,
     }
@@ -161,6 +163,23 @@ def _report(args: list[str]) -> int:
     for path in write_report(Path(args[0])):
         print(path)
     return 0
+
+
+def _stages(args: list[str]) -> int:
+    import tyro
+
+    from recollect.stages.file import StagesOptions, read_plan
+
+    options = tyro.cli(StagesOptions, args=args, prog="recollect stages")
+    plan = read_plan(options)
+    from recollect.stages.run import run_stages, show_plan
+
+    if options.dry_run:
+        from recollect.display import open_console
+
+        open_console().print(show_plan(plan))
+        return 0
+    return run_stages(plan)
 
 
 def _data(args: list[str]) -> int:

@@ -42,7 +42,7 @@ def run_server(config: ServeConfig) -> int:
     if config.ready_file:
         config.ready_file.unlink(missing_ok=True)  # an earlier server's address
     with _bind(config) as listener:
-        model = source.load(config.device, config.threads)
+        model = source.load(config.device, config.threads, config.dtype)
         asyncio.run(_until_signal(model, source, config, listener, key))
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -44,6 +44,9 @@ class ServeConfig:
     """auto takes the first GPU if there is one, else the CPU."""
     threads: int = 0
     """CPU threads for torch; 0 leaves torch's choice."""
+    dtype: Literal["auto", "float32", "float64"] = "auto"
+    """float64 draws the same tokens whatever else is computed at the time, if not on a GPU; auto is
+    float32, for which this nearly holds."""
     cache_gib: float = 4.0
     """Memory for keys and values."""
     max_running: int = 256

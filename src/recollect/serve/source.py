@@ -25,13 +25,15 @@ class Source:
     """Holds the trained weights, if `folder` does not."""
     lora: LoraConfig = LoraConfig()
 
-    def load(self, device: str = "auto", threads: int = 0) -> LoadedModel:
+    def load(self, device: str = "auto", threads: int = 0, dtype: str = "auto") -> LoadedModel:
         """Load the model, ready to sample from."""
         config = ModelConfig(str(self.folder), device, self.lora, threads=threads)
         model = load_model(config)
         if self.checkpoint:
             load_weights(self.checkpoint, model)
         model.network.requires_grad_(False)
+        if dtype == "float64":
+            model.network.double()
         return model
 
 

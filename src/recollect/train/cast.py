@@ -52,7 +52,15 @@ class Cast:
             model = cast.models[role] = found[str(own)]
             known = [*known, model.renderer.tokenizer]
             cast.notes += _described(role, model, key)
+        cast._keep_batches()
         return cast
+
+    def _keep_batches(self) -> None:
+        """On a CPU, let nothing that is computed depend on when a server answers."""
+        clients = self.clients
+        for sampler in self.samplers:
+            if clients and sampler.model.device.type == "cpu":
+                sampler.hold = lambda: any(client.in_flight for client in clients)
 
     def _sampled(self, config: TrainConfig, loaded: LoadedModel, trainable: bool) -> Model:
         policy = LocalPolicy(loaded, cache_bytes=int(config.model.cache_gib * 2**30))

@@ -1,0 +1,170 @@
+"""`recollect stages`: train one role against the other one fixed, serve the result, swap.
+
+The folder is all that it remembers: a run folder for every stage, and stages.json with what the
+finished ones came to. So a kill at any moment costs no more than the steps since a checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from recollect import disk
+from recollect.display import Report, open_console
+from recollect.display.figures import plain_table
+from recollect.episodes import plain
+from recollect.errors import UserError
+from recollect.serve.settings import ServeConfig
+from recollect.stages.plan import END_TO_END, Plan, Stage
+from recollect.stages.record import Result, read_results, score_table, write_results, write_table
+from recollect.stages.server import served
+from recollect.train.model import find_device
+from recollect.training import MAY_CHANGE, train_and_report
+
+
+def run_stages(plan: Plan) -> int:
+    """Run what is left of the plan, then show the score after every stage."""
+    console = open_console()
+    disk.make_folder(plan.folder)
+    with disk.lock(plan.folder):
+        results = read_results(plan.folder)
+        for stage in plan.stages:
+            console.print(Rule(Text(headline(stage), "bold"), style="bright_black", align="left"))
+            if is_finished(stage, results.get(stage.name), plan.folder):
+                console.print("finished earlier", style="bright_black")
+                continue
+            report = run_stage(stage, plan.serve, console)
+            if report is None:
+                return 0
+            results[stage.name] = make_result(stage, report)
+            write_results(plan.folder, list(results.values()))
+        done = [results[stage.name] for stage in plan.stages]
+        path = write_table(plan.folder, done)
+        console.print("", score_table(done), "", f"written to {path}", sep="\n")
+    return 0
+
+
+def run_stage(stage: Stage, serve: ServeConfig, console: Console) -> Report | None:
+    """Train one stage to its end, with the fixed model served; None if it was stopped."""
+    with partner(stage, serve, console) as url:
+        return train_and_report(stage.against(url))
+
+
+@contextmanager
+def partner(stage: Stage, serve: ServeConfig, console: Console) -> Iterator[str]:
+    """Have the fixed model answer at an address while the block runs: ours, or the user's."""
+    if not stage.folder:
+        yield stage.fixed
+        return
+    log = stage.config.folder / f"{stage.name}.server.log"
+    console.print(f"serving {stage.folder} (log: {log})", style="bright_black", markup=False)
+    if serve.dtype == "auto" and find_device(serve.device).type == "cpu":
+        # The same draws whatever is computed beside them: so one seed gives one table.
+        serve = dataclasses.replace(serve, dtype="float64")
+    with served(dataclasses.replace(serve, checkpoint=stage.folder), log) as url:
+        yield url
+
+
+def make_result(stage: Stage, report: Report) -> Result:
+    """Keep what the table shows of a finished stage, and what it was run with."""
+    return Result(
+        name=stage.name,
+        trained=trained(stage),
+        start=stage.start,
+        fixed=stage.fixed,
+        lr=stage.config.optim.lr,
+        steps=report.steps,
+        episodes=report.episodes,
+        failed=report.failed,
+        before=report.before,
+        after=report.after,
+        settings=settings_of(stage),
+    )
+
+
+def settings_of(stage: Stage) -> dict[str, str]:
+    """Name all that decides what a stage learns; `against` whom is in it, at what address not."""
+    named = {
+        "start": stage.start,
+        "fixed": stage.fixed,
+        **_dotted(dataclasses.asdict(stage.config)),
+    }
+    free = [name for name in MAY_CHANGE if name != "steps"]
+    return {
+        name: value
+        for name, value in named.items()
+        if not any(name == one or name.startswith(f"{one}.") for one in free)
+    }
+
+
+def is_finished(stage: Stage, result: Result | None, folder: Path) -> bool:
+    """Tell whether nothing is left to do; refuse what was finished with other settings."""
+    if result is None:
+        return False
+    now, then = settings_of(stage), dict(result.settings)
+    if stage.config.steps > result.steps and stage.name == END_TO_END:
+        return False  # the file has got more stages: both roles go on for as many episodes
+    lines = [
+        f"{name}: {then.get(name, '(not set)')} then, {now.get(name, '(not set)')} now"
+        for name in sorted({*now, *then})
+        if now.get(name) != then.get(name)
+    ]
+    if lines:
+        more = [f"and {len(lines) - 8} more"] if len(lines) > 8 else []
+        raise UserError(
+            "\n  ".join([f"{stage.name} was finished with other settings:", *lines[:8], *more]),
+            f"give the values it was run with, or another --folder; {folder} stays as it is",
+        )
+    if not (folder / stage.name / "model" / "config.json").exists():
+        raise UserError(
+            f"{stage.name} is finished, but its model is gone from {folder / stage.name}",
+            "restore that folder from a copy, or choose another --folder",
+        )
+    return True
+
+
+def trained(stage: Stage) -> str:
+    """Name who learns."""
+    return stage.roles[0] if len(stage.roles) == 1 else "both"
+
+
+def headline(stage: Stage) -> str:
+    """Say in one line what a stage is."""
+    against = f" against {stage.fixed}" if stage.fixed else ""
+    return f"{stage.name}: {' and '.join(stage.roles)}, from {stage.start}{against}"
+
+
+def show_plan(plan: Plan) -> Table:
+    """Lay out what would be done, and what is done already."""
+    results = read_results(plan.folder)
+    shown = plain_table()
+    for header in ("run", "trained", "starts from", "fixed", "steps", "lr", "episodes", "state"):
+        shown.add_column(header, justify="right" if header in ("steps", "episodes") else "left")
+    for stage in plan.stages:
+        config = stage.config
+        begun = (plan.folder / stage.name / "config.json").exists()
+        state = "finished" if stage.name in results else "begun" if begun else "to do"
+        cells = (stage.name, trained(stage), stage.start, stage.fixed or "-")
+        figures = (f"{config.steps:,}", f"{config.optim.lr:g}", f"{stage.episodes:,}")
+        shown.add_row(*(Text(cell) for cell in (*cells, *figures, state)))
+    return shown
+
+
+def _dotted(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Map dotted names to values as JSON."""
+    flat: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= _dotted(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = json.dumps(value, default=plain)
+    return flat
