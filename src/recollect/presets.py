@@ -73,7 +73,7 @@ PRESETS: dict[str, TrainConfig] = {
     ),
     "hotpotqa": TrainConfig(
         name="hotpotqa",
-        model=ModelConfig(gradient_checkpointing=True),
+        model=ModelConfig(recompute=1.0),
         tasks=HotpotQA(),
         agent=FoldAgent(),
         rollout=RolloutConfig(timeout=3600),
