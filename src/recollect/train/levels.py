@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -149,6 +150,17 @@ def join(
     return (out * kept + part * added).to(out.dtype), joint
 
 
+@cache
+def _compiled_join() -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """Compile on first use: the compiler takes seconds to import, and a CPU has no use for it."""
+    return torch.compile(join, dynamic=True)
+
+
+def join_compiled(*parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Do the same in one kernel."""
+    return _compiled_join()(*parts)
+
+
 class Kernel(Protocol):
     """Attention of runs of queries to runs of keys, with its log-sum-exp."""
 
@@ -179,7 +191,7 @@ class Cuda:
     """torch's own kernels: cuDNN's for a single run, FlashAttention for many; bf16 or fp16."""
 
     lse_dtype = torch.float32
-    join = staticmethod(torch.compile(join, dynamic=True))
+    join = staticmethod(join_compiled)
 
     def forward(
         self, part: Part, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
