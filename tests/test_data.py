@@ -34,6 +34,12 @@ def locomo(source: Path, output: Path, *more: str) -> int:
     return main(["data", "locomo", "--input", str(source), "--output", str(output), *more])
 
 
+def test_help_names_what_can_be_made(capsys):
+    assert main(["data", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "hotpotqa" in said and "validate" in said
+
+
 def test_locomo_is_written_told_and_read_back(capsys, source, tmp_path):
     assert locomo(source, tmp_path, "--test", "conv-901", "--no-event-summary") == 0
     said = capsys.readouterr().out

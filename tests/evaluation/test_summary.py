@@ -14,7 +14,9 @@ from recollect.evaluation import summary
 from recollect.evaluation.costs import Prices, Spending, parse_prices
 from recollect.evaluation.scoring import Scored, axes, check_metrics, score_record
 from recollect.metrics import wilson
+from recollect.tasks.hotpotqa import HotpotQA
 from recollect.types import Question
+from tests.tasks.made_up_hotpot import build, write_source
 
 
 def answer(task_id: str, score: float, *, agent="a", seed=0, index=0, failed=False, **more):
@@ -130,6 +132,7 @@ def record(answers: list[str], failure=None, **more) -> dict:
         "seed": 0,
         "index": 0,
         "task_id": "x",
+        "meta": {},
         "chunks": 3,
         "failure": failure,
         "questions": [
@@ -154,6 +157,22 @@ def test_every_question_of_a_failed_episode_is_wrong():
     failure = {"boundary": "policy", "kind": "TimeoutError", "message": ""}
     wrong = list(score_record(record(["Ada", "Oslo"], failure), names))
     assert [(a.scores, a.failed) for a in wrong] == [((0.0, 0.0), True)] * 2
+
+
+def test_seeds_that_ask_the_same_are_one_task(tmp_path):
+    """HotpotQA's held-out questions are the same for every seed, only their documents differ."""
+    build(write_source(tmp_path, test=4, others=50), tmp_path / "hotpotqa")
+    family = HotpotQA(tmp_path / "hotpotqa", documents=20)
+    answers = []
+    for seed in range(3):
+        for index in range(4):
+            task = family.task(index, seed, "test")
+            said = ["blue", ""]
+            own = record(said, seed=seed, index=index, task_id=task.id, meta=task.meta)
+            answers += score_record(own, ["exact_match"])
+    found = summary.score(answers, 0)
+    assert (found.n, found.n_tasks) == (24, 4)
+    assert len({answer.task_id for answer in score_record(record(["", ""]), [])}) == 1
 
 
 def test_a_list_of_everything_is_cut_to_its_end():

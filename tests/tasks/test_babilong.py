@@ -172,6 +172,23 @@ def test_an_archive_is_read_where_it_lies(tmp_path):
     assert packed == read_babi(tmp_path / "plain", "qa1", "test") and packed
 
 
+def test_training_and_test_may_come_in_an_archive_each(tmp_path):
+    """And files may be called as the folder en-valid calls them."""
+    story = "1 {0} sat.\n2 Who sat? \t{0}\t1\n"
+    for split, who in (("train", "Ann"), ("test", "Bob"), ("valid", "Cy")):
+        name = f"qa1_{split}.txt"
+        (tmp_path / name).write_text(story.format(who))
+        with tarfile.open(tmp_path / f"babi_{split}.tar.gz", "w:gz") as archive:
+            archive.add(tmp_path / name, f"en-valid/{name}")
+    plain = {split: read_babi(tmp_path, "qa1", split) for split in ("train", "test")}
+    for name in tmp_path.glob("*.txt"):
+        name.unlink()
+    read_babi.cache_clear()
+    for split, who in (("train", "Ann"), ("test", "Bob")):
+        assert read_babi(tmp_path, "qa1", split) == plain[split]
+        assert [asked.answers for asked in plain[split]] == [(who,)]
+
+
 def test_stories_that_are_too_long_are_left_out(folder):
     with pytest.raises(UserError, match="there are 0 test tasks"):
         BabiLong("qa1", 50, 50, folder=folder).task(0, 0, "test")

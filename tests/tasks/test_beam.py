@@ -88,6 +88,14 @@ def test_a_conversation():
     assert findings.categories == {"knowledge_update": 1, "abstention": 2}
 
 
+def test_a_message_without_a_number_is_read():
+    chats = chat()
+    del chats[0]["turns"][0][1]["id"]
+    chats[0]["turns"][1][1]["id"] = None
+    task = parse_item(item() | {"chat": chats}, Findings())
+    assert "Well done." in task.chunks[0] and task.questions[0].evidence == (0, 2)
+
+
 def test_a_folder_as_published(tmp_path):
     for n in (10, 2):
         (tmp_path / str(n) / "probing_questions").mkdir(parents=True)

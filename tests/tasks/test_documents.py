@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,6 +284,28 @@ def test_the_other_sets_are_made_the_same_way(tmp_path, source, kind, gold):
         answers = question.answers
         answered += answers[0] in ("yes", "no") or any(normalise(a) in known for a in answers)
     assert answered >= 48  # 2WikiMultihopQA infers a few from what the paragraphs only imply
+
+
+def test_items_by_column_are_the_same_items(tmp_path):
+    """Copies in Parquet, written out as JSON, have a list of titles and one of sentences."""
+    plain, columns = item(7), item(7)
+    columns["id"] = columns.pop("_id")
+    titles, sentences = zip(*plain["context"], strict=True)
+    columns["context"] = {"title": titles, "sentences": sentences}
+    names, numbers = zip(*plain["supporting_facts"], strict=True)
+    columns["supporting_facts"] = {"title": names, "sent_id": numbers}
+    made = []
+    for name, record in (("plain", plain), ("columns", columns)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dev.json").write_text(json.dumps([record]))
+        build(tmp_path / name, tmp_path / name / "out")
+        made.append(HotpotQA(tmp_path / name / "out", 5).task(0, 0, "test"))
+    assert made[0] == made[1] and made[0].meta["item"] == "item-7"
+
+
+def test_a_mark_before_the_first_character_is_no_text(tmp_path):
+    (tmp_path / "dev.json").write_text(json.dumps([item(1)]), encoding="utf-8-sig")
+    assert build(tmp_path, tmp_path / "out").counts["test"] == 1
 
 
 def test_mistakes_in_a_file_are_named(tmp_path):

@@ -85,6 +85,12 @@ def test_the_example_is_read():
             assert any(answer in held for answer in question.answers)
 
 
+def test_a_mark_before_the_first_character_is_no_text(tmp_path):
+    line = json.dumps({"text": "Ann sat.", "question": "Who?", "answer": "Ann"})
+    (tmp_path / "own.jsonl").write_text(line, encoding="utf-8-sig")
+    assert Jsonl(tmp_path / "own.jsonl").task(0, 0, "test").questions[0].answers == ("Ann",)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         Jsonl(tmp_path / "no.jsonl").size("test")

@@ -18,6 +18,9 @@ def run_data(args: list[str], console: Console) -> int:
     """Do what the first word says with the settings that follow."""
     import tyro
 
+    if args[:1] in (["--help"], ["-h"]):
+        console.print(f"recollect data NAME --help lists the settings of each: {', '.join(VERBS)}")
+        return 0
     if not args or args[0] not in VERBS:
         what = f"there is no data {args[0]!r}" if args else "data needs to know what to make"
         raise UserError(what, f"choose from {', '.join(VERBS)}; --help lists the settings of each")

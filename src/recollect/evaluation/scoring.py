@@ -44,7 +44,8 @@ class Scored:
     index: int
     question: int
     task_id: str
-    """Answers of one task share its text and its luck: they are no independent draws."""
+    """Answers of one task share its luck: they are no independent draws. Where every seed asks the
+    same (HotpotQA's questions, among other documents each time), it names what is asked."""
     failed: bool
     scores: tuple[float, ...]
     """In the order of the metrics asked for."""
@@ -85,7 +86,7 @@ def score_record(
             record["seed"],
             record["index"],
             i,
-            record["task_id"],
+            str(record["meta"].get("item", record["task_id"])),
             failed,
             scores,
             tuple(axes(question, record["chunks"]).items()),

@@ -118,7 +118,8 @@ def accepted(answer: str, task: str) -> tuple[str, ...]:
 def babi_files(place: Path, task: str) -> dict[Split, str]:
     """Find the files of a task in a folder, in an archive that lies there, or in an archive."""
     splits: tuple[Split, ...] = ("train", "test")
-    names = {split: re.compile(rf"{task}_[\w-]+_{split}\.txt") for split in splits}
+    # Also qa1_train.txt, as the folder en-valid calls it.
+    names = {split: re.compile(rf"{task}_(?:[\w-]+_)?{split}\.txt") for split in splits}
     archives = [place] if place.is_file() else sorted(place.glob("*.tar.gz"))
     paths = sorted(place.rglob("qa*_*.txt"))
     try:
@@ -129,7 +130,8 @@ def babi_files(place: Path, task: str) -> dict[Split, str]:
                 for split, found in plain.items()
                 if found
             }
-        return _packed(archives[0], names) if archives else {}
+        # Training and test questions may come in an archive each.
+        return {split: text for path in archives for split, text in _packed(path, names).items()}
     except (OSError, EOFError, ValueError, tarfile.TarError) as error:
         what = f"the bAbI files in {place} cannot be read: {error}"
         raise UserError(what, "download them again") from None

@@ -146,7 +146,8 @@ def parse_item(item: Mapping[str, Any], findings: Findings) -> Task:
         date = batch.get("time_anchor")
         for exchange in batch["turns"]:
             date = next((m["time_anchor"] for m in exchange if m.get("time_anchor")), date)
-            where.update({int(message["id"]): len(chunks) for message in exchange})
+            numbers = (m["id"] for m in exchange if m.get("id") is not None)
+            where.update({int(number): len(chunks) for number in numbers})
             said = [f"{m['role']}: {_MARKER.sub('', m['content']).strip()}" for m in exchange]
             chunks.append("\n\n".join([f"[{date}]" if date else "[no date]", *said]))
     questions, about = [], []

@@ -13,6 +13,7 @@ from recollect.tasks.paragraphs import (
     Dropped,
     Item,
     Paragraph,
+    columns,
     field_of,
     titled,
     unique,
@@ -55,7 +56,7 @@ def read_supported(paths: Sequence[Path], join: str) -> Iterator[Item | Dropped]
             else:
                 bare.append((place, record))
     for place, record in bare:
-        names = dict.fromkeys(fact[0] for fact in record["supporting_facts"])
+        names = dict.fromkeys(fact[0] for fact in _facts(record, place))
         found = [Paragraph(name, known[name]) for name in names if name in known]
         yield _supported(record, place, found)
 
@@ -65,7 +66,7 @@ def _supported(
 ) -> Item | Dropped:
     """Make an item of a record whose supporting facts name titles of the paragraphs."""
     at = {paragraph.title: i for i, paragraph in reversed(list(enumerate(paragraphs)))}
-    names = unique(fact[0] for fact in field_of(record, "supporting_facts", list, place))
+    names = unique(fact[0] for fact in _facts(record, place))
     missing = [name for name in names if name not in at]
     if missing or not names:
         return Dropped(place, "evidence not found", ", ".join(missing) or "none is named")
@@ -73,13 +74,21 @@ def _supported(
     if not answers:
         return Dropped(place, "no answer", "it is empty")
     return Item(
-        str(record.get("_id") or place),
+        str(record.get("_id") or record.get("id") or place),
         field_of(record, "question", str, place).strip(),
         answers,
         tuple(paragraphs),
         tuple(at[name] for name in names),
         str(record.get("type", "")),
     )
+
+
+def _facts(record: dict[str, Any], place: str) -> list[Any]:
+    """Return pairs of a title and a sentence's number."""
+    if isinstance(record.get("supporting_facts"), dict):
+        return columns(record["supporting_facts"], "title", "sent_id")
+    found: list[Any] = field_of(record, "supporting_facts", list, place)
+    return found
 
 
 HOTPOTQA = DocumentSource("hotpotqa", read_hotpotqa, OFFICIAL)

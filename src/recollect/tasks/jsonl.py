@@ -8,6 +8,7 @@ opened and read when they are asked for, so a file may be larger than memory.
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,7 +58,8 @@ class Jsonl:
         number, start = lines[at]
         with self.file.open("rb") as file:
             file.seek(start)
-            return parse_task(json.loads(file.readline()), f"{self.file.name} line {number}")
+            place = f"{self.file.name} line {number}"
+            return parse_task(_loaded(file.readline(), place), place)
 
     @cached_property
     def _lines(self) -> dict[Split, list[tuple[int, int]]]:
@@ -87,7 +89,7 @@ class Jsonl:
 
 def _loaded(line: bytes, place: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json.loads(line.removeprefix(BOM_UTF8))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{place} is not JSON: {error}", "write one object to a line") from None
     if not isinstance(record, dict):

@@ -75,13 +75,21 @@ def field_of(record: Mapping[str, Any], name: str, kind: type, place: str) -> An
 def titled(record: Mapping[str, Any], place: str, join: str) -> list[Paragraph]:
     """Read a context as HotpotQA and 2WikiMultihopQA write it: a title and a list of sentences."""
     try:
-        pairs = [(title, join.join(sentences)) for title, sentences in record["context"]]
+        context = columns(record["context"], "title", "sentences")
+        pairs = [(title, join.join(sentences)) for title, sentences in context]
         return [Paragraph(str(title), text) for title, text in pairs]
     except (KeyError, TypeError, ValueError):
         raise UserError(
             f"{place}: 'context' is no list of a title and sentences",
             "use the distractor files, whose items carry their paragraphs",
         ) from None
+
+
+def columns(value: Any, *names: str) -> list[Any]:
+    """Return a list of tuples, also where it is written as Parquet copies have it: by column."""
+    if isinstance(value, Mapping):
+        return list(zip(*(value[name] for name in names), strict=True))
+    return list(value)
 
 
 def unique(texts: Iterable[Any]) -> tuple[str, ...]:
@@ -96,7 +104,7 @@ def read_paragraphs(path: Path) -> Iterator[Paragraph]:
             yield from titled(record, place, "" if _spaced(record) else " ")
         elif "paragraphs" in record:
             for p in field_of(record, "paragraphs", list, place):
-                yield Paragraph(p["title"], p["paragraph_text"])
+                yield Paragraph(p["title"], p.get("paragraph_text") or p["text"])
         elif "data" in record:
             for article in field_of(record, "data", list, place):
                 for p in article["paragraphs"]:
@@ -111,7 +119,8 @@ def read_paragraphs(path: Path) -> Iterator[Paragraph]:
 
 def _spaced(record: Mapping[str, Any]) -> bool:
     """Say whether the sentences bring their own spaces, as HotpotQA's do."""
-    later = [s for _, sentences in record["context"] for s in sentences[1:] if s]
+    context = columns(record["context"], "title", "sentences")
+    later = [s for _, sentences in context for s in sentences[1:] if s]
     return any(sentence[0].isspace() for sentence in later)
 
 

@@ -37,9 +37,10 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _open(path: Path) -> IO[str]:
+    # -sig: some editors put an invisible mark before the first character.
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
 def _lines(file: IO[str], path: Path) -> Iterator[tuple[str, Any]]:
