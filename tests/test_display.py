@@ -176,9 +176,11 @@ def test_long_readings_show_their_two_ends_and_other_operations_their_data():
     notes.ops = [
         MemoryOp("add", {"title": "Ann", "text": "likes [i]tea[/i]"}, "chunk 1"),
         MemoryOp("delete", {"title": "Bob"}, "chunk 1"),
+        MemoryOp("core", {"text": "a tale", "token_ids": (4711, 4712)}, "chunk 1"),
         MemoryOp("clear", {}),
     ]
     shown = text(rollout_table([[notes]]), 200)
+    assert "core a tale" in shown and "4711" not in shown
     assert "add Ann, likes [i]tea[/i]; delete Bob" in shown and "memory    clear" in shown
 
 

@@ -57,6 +57,30 @@ def test_by_hand():
     assert (score.parts["tools/calls"], score.parts["turns"]) == (10, 5)
 
 
+@pytest.mark.parametrize("learns", ["memory", "q0"])
+def test_tool_calls_of_a_fixed_model_are_in_no_statistic(learns):
+    """Whatever it does with tools, the episode's figures stay; who learns keeps its own reward."""
+
+    def score(**fixed: int) -> Score:
+        chats = [chat(calls=4, ok=1), chat("q0", calls=4, ok=1, question=0)]
+        for one in chats:
+            if one.label != learns:
+                one.trainable, one.counts = False, fixed
+        return scored(episode(["\\boxed{5}"], *chats))
+
+    idle, busy = score(), score(calls=9, ok=9, malformed=3)
+    assert (idle.reward, idle.parts) == (busy.reward, busy.parts)
+    assert idle.reward == pytest.approx(1.5 + 0.5 / 4) and idle.parts["tools/calls"] == 4
+    assert idle.parts["turns"] == 1
+
+
+def test_where_nobody_learns_all_are_counted():
+    chats = [chat(calls=2, ok=2), chat("q0", calls=2, question=0)]
+    for one in chats:
+        one.trainable = False
+    assert scored(episode(["\\boxed{5}"], *chats)).parts["tools/success"] == 0.5
+
+
 def test_weights_are_settings_and_none_leaves_the_answers():
     contexts = [chat(calls=2, ok=1), chat("q0", question=0)]
     plain = scored(episode(["\\boxed{5}"], *contexts), AnswerAndTools(value_match, 0, 0))
@@ -142,6 +166,10 @@ def test_equal_outcomes_teach_nothing_whatever_the_number_of_chunks(chunks):
         ("\\boxed{45.00}", "5.00", False),
         ("\\boxed{5.001}", "5.00", False),
         ("\\boxed{-5.00}", "5.00", False),
+        ("\\boxed{-$5.00}", "5.00", False),
+        ("\\boxed{-\\$5.00}", "5.00", False),
+        ("\\boxed{-$5.00}", "-5.00", True),
+        ("\\boxed{$3-$5}", "-5", False),
         ("\\boxed{5.00.1}", "5.00", False),
         ("\\boxed{5.00 or 6.00}", "5.00", False),
         ("\\boxed{5.00, 6.00}", "5.00", False),

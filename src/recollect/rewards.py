@@ -60,6 +60,9 @@ class AnswerAndTools:
         any other chat    mean of all outcomes + tool_bonus * u_c
         the episode       mean of all outcomes + tool_bonus * mean of u_c over its chats
 
+    Where one role learns and the other is fixed, the episode's tool calls are those of its chats
+    that learn: what a fixed model does with tools is nothing to be measured here.
+
     Unlike the published system: a tool that finds nothing has not succeeded, and a call that was
     malformed or refused counts as one that failed; the box may stand anywhere in the answer, not
     only in its last 300 characters, and an empty one earns nothing; whether an answer without a box
@@ -81,7 +84,8 @@ class AnswerAndTools:
             (outcome if c.question is None else outcomes[c.question]) + self.tool_bonus * share
             for c, share in zip(episode.contexts, shares, strict=True)
         ]
-        tools = sum(shares) / len(shares) if shares else 0.0
+        counted = counting(episode.contexts)
+        tools = sum(map(succeeded, counted)) / len(counted) if counted else 0.0
         parts = {
             "answer": sum(scores) / len(scores),
             "boxed": sum(boxed) / len(boxed),
@@ -110,11 +114,16 @@ def succeeded(context: Context) -> float:
     return context.counts.get("ok", 0) / calls if calls else 0.0
 
 
+def counting(contexts: Sequence[Context]) -> list[Context]:
+    """Return the chats that statistics are about: those that learn, or all if none does."""
+    return [c for c in contexts if c.trainable] or list(contexts)
+
+
 def tool_use(contexts: Sequence[Context]) -> dict[str, float]:
-    """Add up what was counted in the chats."""
+    """Add up what was counted in the chats that learn, or in all if none does."""
     total: Counter[str] = Counter()
     turns = 0
-    for context in contexts:
+    for context in counting(contexts):
         total.update(context.counts)
         turns += len(context.turns)
     return {"turns": turns, **{f"tools/{name}": count for name, count in total.items()}}

@@ -134,8 +134,14 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
             "seed": str(config.seed),
             **_rewards(config, measured),
         },
-        next_command=f"recollect eval {config.preset} --model.path {run.folder / 'model'}",
+        next_command=_next_command(config, run),
     )
+
+
+def _next_command(config: TrainConfig, run: Run) -> str:
+    """Measure what was trained, with the same models in the roles that were fixed."""
+    fixed = "".join(f" --models.{r} {getattr(config.models, r)}" for r in config.models.fixed)
+    return f"recollect eval {config.preset} --model.path {run.folder / 'model'}{fixed}"
 
 
 def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from recollect.train.loop import Learner, train
 from recollect.train.model import load_model, load_tokenizer
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 from recollect.train.trainer import Trainer
-from recollect.training import run_training
+from recollect.training import run_training, train_and_report
 from recollect.types import Sample
 from tests.faulty_proxy import faulty_proxy
 from tests.tiny import tiny_model
@@ -295,6 +295,17 @@ def test_a_served_answerer_gets_the_exact_memory_and_is_named_once(tmp_path):
     row = read_metrics(tmp_path / "demo")[-1]
     assert row["contexts/per_episode"] == 3 and row["samples/total"] == 3 * 24
     assert row["tokens/trained"] == row["tokens/sampled"]
+
+
+def test_the_report_says_how_to_measure_with_the_same_fixed_model(tmp_path):
+    with token_server(TOKENIZER, answer) as server:
+        config = served_settings(tmp_path, server.url, steps=1)
+        report = train_and_report(replace(config, val=ValidationConfig(tasks=2)))
+    assert report is not None
+    _, verb, *args = report.next_command.split()
+    again = _config(args, verb, "demo")
+    assert again.models.answer == server.url and again.models.learning == ("memory",)
+    assert again.model.path == str(tmp_path / "demo" / "model")
 
 
 def test_a_fixed_model_in_a_folder_speaks_the_same_tokens(tmp_path):

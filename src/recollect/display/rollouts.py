@@ -77,7 +77,7 @@ def _or_empty(text: str) -> Text:
 
 
 def _operation(op: MemoryOp) -> str:
-    values = (clean(str(value), 40) for value in op.data.values())
+    values = (clean(str(value), 40) for name, value in op.data.items() if name != "token_ids")
     return f"{op.kind} {', '.join(values)}".rstrip()
 
 

@@ -21,6 +21,7 @@ _DASHES = str.maketrans(
 # A number stands alone, not as in "covid-19" or "5th". A date, a time or a range is one token.
 _NUMBER = re.compile(r"(?<!\w)(?<!\w[-.:/])([-+]?(?:(?<!\.)\.)?\d+(?:[-.:/]\d+)*)(?!\w|[-.:/]\w)")
 _PLAIN_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)")
+_SIGNED_MONEY = re.compile(r"(?<![\w.)])-\s*\\?[$€£¥]\s*(?=[\d.])")
 _STYLED = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathit)\s*\{([^{}]*)\}")
 _AMOUNT = re.compile(rf"[\s$€£¥\\]*(?:{_PLAIN_NUMBER.pattern})[\s$%\\]*")
 
@@ -85,7 +86,8 @@ def _tokens(text: str) -> list[str]:
 
 
 def _plain_digits(text: str) -> str:
-    """Write "1,234" as "1234", and part other digits at a comma: "1,2" is a list."""
+    """Write "1,234" as "1234" and "-$5" as "-5"; part other digits at a comma: "1,2" is a list."""
+    text = _SIGNED_MONEY.sub("-", text)
     joined = _GROUPED.sub(lambda match: match.group().replace(",", ""), text.replace("{,}", ","))
     return re.sub(r"(?<=\d),(?=\d)", " ", joined)
 
