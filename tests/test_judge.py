@@ -68,6 +68,13 @@ def test_answers_are_graded_with_all_that_is_accepted():
         assert server.texts[0].startswith(JUDGE_PROMPT) and "Oslo or Norway" in server.texts[0]
 
 
+def test_where_all_are_asked_for_the_judge_is_told_so():
+    with chat_server(grader) as server:
+        judge = Judge(RemoteModel(server.url))
+        asyncio.run(judge(Question("Where?", ("Oslo", "Rome"), every=True), "in Oslo"))
+        assert "Oslo and Rome" in server.texts[0]
+
+
 def test_nothing_is_asked_twice_in_one_process_or_the_next(tmp_path: Path):
     cache = tmp_path / "judge" / "answers.sqlite"
     with chat_server(grader) as server:

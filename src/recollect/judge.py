@@ -94,7 +94,7 @@ class Judge:
 
     async def __call__(self, question: Question, answer: str) -> float:
         """Grade an answer."""
-        accepted = " or ".join(question.answers)
+        accepted = (" and " if question.every else " or ").join(question.answers)
         text = f"Question: {question.text}\nRight answer: {accepted}\nAnswer to grade: {answer}"
         rubric = self.rubrics.get(question.category, "")
         prompt = f"{self.prompt}\n\n{rubric}" if rubric else self.prompt

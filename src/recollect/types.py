@@ -27,6 +27,8 @@ class Question:
     """Indices of the chunks that hold what the answer needs."""
     position: int | None = None
     """Asked after this chunk (0-based); None means after the last one."""
+    every: bool = False
+    """All of the answers together are asked for, not one of them."""
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,12 @@ def test_seeds_that_ask_the_same_are_one_task(tmp_path):
     assert len({answer.task_id for answer in score_record(record(["", ""]), [])}) == 1
 
 
+def test_a_stored_question_still_asks_for_all_of_its_answers():
+    question = {"text": "Which?", "answers": ["Ada", "Bob"], "every": True}
+    own = record(["Ada", "Bob and Ada"], questions=[question, question])
+    assert [a.scores for a in score_record(own, ["exact_match"])] == [(0.0,), (1.0,)]
+
+
 def test_a_list_of_everything_is_cut_to_its_end():
     everything = "Ada " + "Bob " * 2000
     (first, _second) = score_record(record([everything, "x"]), ["sub_exact_match"])

@@ -107,6 +107,20 @@ def test_an_oracle_is_right_and_who_knows_nothing_is_wrong(variant, folder):
         assert SCORES["token_f1"](whole, question) < 0.1
 
 
+@pytest.mark.parametrize("variant", [v for v in MADE if REFERENCES.get(v, 1) > 1])
+def test_one_of_several_references_is_not_the_answer(variant, folder):
+    """By any score: neither strict nor lenient ones are content with a part."""
+    question = asked(Ruler(variant, 4096, folder=folder).task(0, 0, "test"))
+    names = [name for name in SCORES if name not in ("ruler_any", "boxed_exact_match")]
+    part = {name: SCORES[name](question.answers[0], question) for name in names}
+    assert max(part.values()) < 1 and part["exact_match"] == part["sub_exact_match"] == 0
+    whole = ", ".join(reversed(question.answers))
+    assert SCORES["exact_match"](f"\\boxed{{{whole}}}", question) == 1
+    assert SCORES["sub_exact_match"](f"They are {whole}.", question) == 1
+    assert SCORES["boxed_exact_match"](f"\\boxed{{{question.answers[0]}}}", question) == 0
+    assert SCORES["ruler_recall"](question.answers[0], question) == 1 / len(question.answers)
+
+
 @pytest.mark.parametrize("variant", MADE)
 @pytest.mark.parametrize("tokens", [4096, 32768])
 def test_lengths_are_kept(variant, tokens, folder):

@@ -54,7 +54,11 @@ def questions(record: Record) -> list[Question]:
     """Return the questions of a stored episode."""
     return [
         Question(
-            q["text"], tuple(q["answers"]), q.get("category", ""), tuple(q.get("evidence", ()))
+            q["text"],
+            tuple(q["answers"]),
+            q.get("category", ""),
+            tuple(q.get("evidence", ())),
+            every=q.get("every", False),
         )
         for q in record["questions"]
     ]
@@ -74,6 +78,7 @@ def _question(question: Question, about: Any) -> Record:
         "answers": question.answers,
         "category": question.category,
         "evidence": question.evidence,
+        "every": question.every,
         "about": about,
     }
     return {name: value for name, value in kept.items() if value}

@@ -41,15 +41,37 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 
 def _of_reply(metric: Metric) -> QuestionScore:
-    return lambda reply, question: metric(reply, question.answers)
+    return lambda reply, question: metric(reply, _accepted(question))
 
 
 def _of_answer(metric: Metric) -> QuestionScore:
+    return lambda reply, question: metric(final_answer(reply), _accepted(question))
+
+
+def _accepted(question: Question) -> tuple[str, ...]:
+    """Return what counts as an answer: where all parts are asked for, one is not enough."""
+    return (", ".join(question.answers),) if question.every else question.answers
+
+
+def _exact(reply: str, question: Question) -> float:
+    # Parts in any order: nobody says in which they are to come.
+    metric = value_match if question.every else exact_match
+    return metric(final_answer(reply), _accepted(question))
+
+
+def _sub_exact(reply: str, question: Question) -> float:
+    said = final_answer(reply)
+    if question.every:
+        return min(sub_exact_match(said, (answer,)) for answer in question.answers)
+    return sub_exact_match(said, question.answers)
+
+
+def _ruler(metric: Metric) -> QuestionScore:
     return lambda reply, question: metric(final_answer(reply), question.answers)
 
 
 def _locomo(reply: str, question: Question) -> float:
-    return locomo_f1(final_answer(reply), question.answers, question.category)
+    return locomo_f1(final_answer(reply), _accepted(question), question.category)
 
 
 # These find the box themselves: the first where training found it, the others for its numbers.
@@ -58,6 +80,10 @@ _BOXED = ("boxed_exact_match", "numeric_match", "value_match")
 SCORES: Mapping[str, QuestionScore] = MappingProxyType(
     {
         **{n: (_of_reply if n in _BOXED else _of_answer)(m) for n, m in METRICS.items()},
+        "exact_match": _exact,
+        "sub_exact_match": _sub_exact,
+        "ruler_recall": _ruler(ruler_recall),
+        "ruler_any": _ruler(ruler_any),
         "locomo_f1": _locomo,
     }
 )

@@ -158,7 +158,8 @@ class Ruler:
         )
         wanted = [place for place, i in enumerate(order) if i in hidden.wanted]
         evidence = tuple(sorted({chunks.chunk_of(place) for place in wanted}))
-        question = Question(hidden.question, hidden.answers, self.variant, evidence)
+        several = len(hidden.answers) > 1
+        question = Question(hidden.question, hidden.answers, self.variant, evidence, every=several)
         meta = {"depths": [round(depths[i], 4) for i in hidden.wanted], **self._dense}
         return Task(id, chunks, (question,), self.name, meta)
 
@@ -180,7 +181,7 @@ class Ruler:
         make = common_words if self.variant == "cwe" else frequent_words
         counted = make(self._room, self._chunk_tokens, rng)
         evidence = tuple(range(len(counted.text)))
-        question = Question(counted.question, counted.answers, self.variant, evidence)
+        question = Question(counted.question, counted.answers, self.variant, evidence, every=True)
         return Task(id, counted.text, (question,), self.name, dict(self._dense))
 
     def _documents(self, index: int, seed: int, split: Split) -> Task:
