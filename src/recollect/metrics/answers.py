@@ -93,9 +93,12 @@ def _plain_digits(text: str) -> str:
 
 
 def rouge_l(prediction: str, answers: tuple[str, ...]) -> float:
-    """Score the longest common subsequence of words (ROUGE-L's F1, without stemming)."""
-    found = _WORD.findall(_fold(prediction))
-    golds = [_WORD.findall(_fold(answer)) for answer in answers]
+    """Score the longest common subsequence of words (ROUGE-L's F1, without stemming).
+
+    Articles are words here, but a text of nothing else ("the") earns nothing, as everywhere.
+    """
+    found = _WORD.findall(_fold(prediction)) if normalise(prediction) else []
+    golds = [_WORD.findall(_fold(answer)) for answer in answers if normalise(answer)]
     return _best(f1(_lcs_length(found, gold), len(found), len(gold)) for gold in golds)
 
 
