@@ -27,8 +27,10 @@ class ChatServer:
 
 
 @contextmanager
-def chat_server(respond: Respond, models: tuple[str, ...] = ("tiny",)) -> Iterator[ChatServer]:
-    """Serve until the block ends."""
+def chat_server(
+    respond: Respond, models: tuple[str, ...] = ("tiny",), no_tokens: int = 404
+) -> Iterator[ChatServer]:
+    """Serve until the block ends; prompts of tokens are answered with the status `no_tokens`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -39,6 +41,9 @@ def chat_server(respond: Respond, models: tuple[str, ...] = ("tiny",)) -> Iterat
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             server.asked.append(request)
+            if "messages" not in request:
+                self._send(no_tokens, {"error": {"message": "only chats are served"}})
+                return
             reply = respond(request["messages"][-1]["content"])
             if isinstance(reply, int):
                 self._send(reply, {"error": {"message": "no"}})

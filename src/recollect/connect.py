@@ -178,7 +178,9 @@ class _Search:
             for prompt in (Renderer(tokenizer).opening([user(PROBE)]), tokenizer.encode(PROBE)):
                 if prompt and not text.strip():
                     ids, text = await self._try(policy, prompt)
-        except (Rejected, BadReply, WrongTokens) as error:
+        except (Rejected, ServerError, BadReply, WrongTokens) as error:
+            # Some servers fail on tokens instead of refusing them; one that fails anyway will do
+            # so on messages, too, and is then named for what it is.
             if self.speech == "tokens":
                 raise UserError(
                     f"{name} at {self.url} does not take and return token ids ({error})",
@@ -187,10 +189,16 @@ class _Search:
             return None
         except (WireError, EndpointError) as error:
             raise self._no_answer(error) from None
-        if _agree(tokenizer, ids, text):
+        said = bool(text.strip())  # without a word nothing tells a guess from another tokenizer
+        if _agree(tokenizer, ids, text) and (said or not guessed):
             return policy
         if guessed and self.speech == "auto":
             return None
+        if not said:
+            raise UserError(
+                f"{name} at {self.url} says nothing that its tokenizer could be known by",
+                "name the folder of the served model's own tokenizer",
+            )
         raise UserError(
             f"the tokenizer is not that of {name} at {self.url}: what it wrote as {text!r}"
             f" reads {tokenizer.decode(ids)!r}",

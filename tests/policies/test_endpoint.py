@@ -23,6 +23,7 @@ from recollect.rendering import Renderer, user
 from recollect.seeds import derive
 from recollect.types import Sampling
 from tests.bytes_tokenizer import END, TH, ByteTokenizer
+from tests.chat_server import chat_server
 from tests.token_server import http_response, listening, read_request, token_server
 
 TOKENIZER = ByteTokenizer()
@@ -187,6 +188,27 @@ def test_a_server_that_takes_no_tokens_is_spoken_to_in_messages_unless_that_was_
         assert not connect(server.url, tokenizer=TOKENIZER).exact
         with pytest.raises(UserError, match="does not take and return token ids"):
             connect(server.url, tokenizer=TOKENIZER, speech="tokens")
+
+
+@pytest.mark.parametrize("status", [404, 500, 501])
+def test_a_server_that_fails_on_tokens_is_spoken_to_in_messages(status):
+    with chat_server(lambda _text: "Hi.", no_tokens=status) as server:
+        endpoint = Endpoint(server.url, **QUICK)
+        assert isinstance(connect(endpoint, tokenizer=TOKENIZER).policy, EndpointSpeaker)
+    with (
+        chat_server(lambda _text: 500, no_tokens=status) as server,
+        pytest.raises(UserError, match="no model answers at"),
+    ):
+        connect(Endpoint(server.url, **QUICK), tokenizer=TOKENIZER)
+
+
+def test_silence_does_not_confirm_a_guessed_tokenizer():
+    silent = lambda prompt, request: [END]  # noqa: E731
+    with token_server(TOKENIZER, silent, lambda request: {"content": "Hi."}) as server:
+        assert isinstance(connect(server.url, known=[TOKENIZER]).policy, EndpointSpeaker)
+        assert isinstance(connect(server.url, tokenizer=TOKENIZER).policy, EndpointPolicy)
+        with pytest.raises(UserError, match="says nothing"):
+            connect(server.url, known=[TOKENIZER], speech="tokens")
 
 
 def test_the_name_of_the_limit_is_learnt():
