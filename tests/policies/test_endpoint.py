@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recollect.chat import Chats, Model
 from recollect.connect import connect
 from recollect.errors import BoundaryError, UserError
-from recollect.policies.endpoint import Client, Endpoint, Rejected
+from recollect.policies.endpoint import Client, Endpoint, RateLimited, ServerError
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker, read_completion
 from recollect.policies.utf8 import Utf8Tokenizer
 from recollect.policies.wire import Dropped, NotHttp, Unreachable, Wire
@@ -310,9 +310,9 @@ def test_the_wait_is_asked_for_doubled_and_drawn_from_the_call():
     assert all(2**i / 2 <= wait <= 2**i for i, wait in enumerate(waits))
     assert waits == [client._wait(Dropped(), attempt, 7) for attempt in range(6)]
     assert waits[0] != client._wait(Dropped(), 0, 8)
-    asked = client._wait(type("Asked", (Rejected,), {})("x", retry_after=20.0), 0, 7)
-    assert asked == 20.0
-    assert client._wait(Rejected("x", retry_after=1e9), 0, 7) == 100.0
+    asked = [client._wait(RateLimited("x", retry_after=20.0), 0, seed) for seed in range(9)]
+    assert all(20.0 <= wait <= 25.0 for wait in asked) and len(set(asked)) == 9
+    assert 100.0 <= client._wait(ServerError("x", retry_after=1e9), 0, 7) <= 125.0
 
 
 def test_a_refused_connection_is_tried_again():

@@ -190,7 +190,8 @@ class Client:
         asked = error.retry_after if isinstance(error, EndpointError) else 0.0
         chance = derive("retry", seed, attempt) / (1 << 63)
         own = endpoint.backoff * 2**attempt * (1 - chance / 2)
-        return max(own, min(asked, endpoint.timeout))
+        # Never earlier than asked, and not all who were told the same at the same moment.
+        return max(own, min(asked, endpoint.timeout) * (1 + chance / 4))
 
     async def _check_there(self) -> None:
         """End the run if connections keep failing and the server does not answer either."""
