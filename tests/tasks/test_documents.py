@@ -20,6 +20,7 @@ from recollect.tasks.documents import PUBLISHED, DocumentTasks, documents_of
 from recollect.tasks.hotpotqa import HOTPOTQA, HotpotQA
 from recollect.tasks.lengths import estimate_tokens, parse_length
 from recollect.tasks.musique import MUSIQUE, Musique
+from recollect.tasks.paragraphs import Dropped, Item
 from recollect.tasks.placement import check_placement, place
 from recollect.tasks.squad import SQUAD, Squad
 from recollect.tasks.twowiki import TWOWIKI, TwoWiki
@@ -301,6 +302,26 @@ def test_items_by_column_are_the_same_items(tmp_path):
         build(tmp_path / name, tmp_path / name / "out")
         made.append(HotpotQA(tmp_path / name / "out", 5).task(0, 0, "test"))
     assert made[0] == made[1] and made[0].meta["item"] == "item-7"
+
+
+def test_odd_records_do_not_spoil_a_file(tmp_path):
+    items = [item(0) | {"answer": 1971}, item(1) | {"question": " "}, item(2)]
+    (tmp_path / "dev.json").write_text(json.dumps(items))
+    manifest = build(tmp_path, tmp_path / "out")
+    assert manifest.counts["test"] == 2 and manifest.dropped == {"no question": 1}
+    family = HotpotQA(tmp_path / "out", 5)
+    assert ("1971",) in [family.task(i, 0, "test").questions[0].answers for i in range(2)]
+    rows = [{"idx": i, "title": f"T{i}", "paragraph_text": "x"} for i in range(2)]
+    bare = {"id": "2hop__1", "question": "Who?", "answer": "x", "paragraphs": rows}
+    rows[1]["is_supporting"] = True
+    bare |= {"answer_aliases": None, "question_decomposition": None}
+    (tmp_path / "musique.jsonl").write_text(json.dumps(bare))
+    (found,) = MUSIQUE.read([tmp_path / "musique.jsonl"])
+    assert isinstance(found, Item) and found.gold == (1,) and found.answers == ("x",)
+    asked = [{"id": "1", "question": "Who?", "answers": None}]
+    article = {"title": "A_B", "paragraphs": [{"context": "x", "qas": asked}]}
+    (tmp_path / "squad.json").write_text(json.dumps({"data": [article]}))
+    assert [type(found) for found in SQUAD.read([tmp_path / "squad.json"])] == [Dropped]
 
 
 def test_a_mark_before_the_first_character_is_no_text(tmp_path):

@@ -99,6 +99,17 @@ def test_flaws_are_reported():
     assert undated.questions[0].text == "How many cats do I have?"
 
 
+def test_what_is_missing_is_not_read_as_none():
+    findings = Findings()
+    sessions = [[{"role": "user", "content": None}], [], []]
+    dates = ["2023/05/21", "2023/05/20 (Sat)", "2023/05/20"]
+    odd = item(answer=None, haystack_sessions=sessions, haystack_dates=dates)
+    task = parse_item(odd, findings)
+    assert "None" not in " ".join((*task.chunks, *task.questions[0].answers))
+    assert task.meta["sessions"] == ["early", "first", "late"]
+    assert any("has no answer" in problem for problem in findings.problems)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     items = [item(f"q{i}", TYPES[i % 6]) for i in range(12)]

@@ -202,6 +202,9 @@ class _Sieve:
                 self.dropped[item.reason] += 1
                 if item.detail:
                     self.problems.append(f"{item.place}: {item.reason}: {item.detail}")
+            elif not _key(item.question):
+                self.dropped["no question"] += 1
+                self.problems.append(f"{item.id}: no question: its text is empty")
             elif self.known and self.known(item):
                 self.dropped["known without context"] += 1
             elif _key(item.question) in self.asked:

@@ -13,6 +13,7 @@ from recollect.tasks.paragraphs import (
     Dropped,
     Item,
     Paragraph,
+    answer_of,
     columns,
     field_of,
     titled,
@@ -70,7 +71,7 @@ def _supported(
     missing = [name for name in names if name not in at]
     if missing or not names:
         return Dropped(place, "evidence not found", ", ".join(missing) or "none is named")
-    answers = unique([field_of(record, "answer", str, place)])
+    answers = unique([answer_of(record, place)])
     if not answers:
         return Dropped(place, "no answer", "it is empty")
     return Item(

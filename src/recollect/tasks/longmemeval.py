@@ -35,7 +35,7 @@ ABSTENTION = "abstention"
 VARIANTS = ("oracle", "s", "m")
 """Only the sessions with the answer, about 50 sessions, or about 500."""
 
-_DATE = re.compile(r"(\d{4})/(\d\d)/(\d\d) \(\w+\) (\d\d):(\d\d)")
+_DATE = re.compile(r"(\d{4})/(\d\d)/(\d\d)(?: \(\w+\))?(?: (\d\d):(\d\d))?")
 _FIX = (
     "download longmemeval_{oracle,s_cleaned,m_cleaned}.json (xiaowu0162/longmemeval-cleaned on"
     " Hugging Face, MIT) and type `recollect data longmemeval --input FILE`"
@@ -136,7 +136,10 @@ def parse_item(item: Mapping[str, Any], findings: Findings) -> Task:
         "date": date,
         "evidence_turns": turns,
     }
-    question = Question(asked, (str(item["answer"]).strip(),), category, evidence)
+    answer = "" if item["answer"] is None else str(item["answer"]).strip()
+    if not answer:
+        findings.problems.append(f"{id}: has no answer")
+    question = Question(asked, (answer,), category, evidence)
     meta = {
         "questions": [about],
         "sessions": [str(session[1]) for session in sessions],
@@ -159,7 +162,7 @@ def _evidence(
 
 
 def _session(date: str, turns: Sequence[Mapping[str, Any]]) -> str:
-    said = [f"{turn['role']}: {str(turn['content']).strip()}" for turn in turns]
+    said = [f"{turn['role']}: {str(turn['content'] or '').strip()}" for turn in turns]
     return "\n\n".join([f"[{date}]", *said])
 
 
@@ -171,4 +174,4 @@ def _when(date: str) -> tuple[int, ...]:
     found = _DATE.fullmatch(str(date).strip())
     if not found:
         raise ValueError(f"{date!r} is no date")
-    return tuple(map(int, found.groups()))
+    return tuple(int(part or 0) for part in found.groups())

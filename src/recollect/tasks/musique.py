@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recollect.tasks.documents import DocumentTasks
-from recollect.tasks.paragraphs import DocumentSource, Dropped, Item, Paragraph, field_of, unique
+from recollect.tasks.paragraphs import (
+    DocumentSource,
+    Dropped,
+    Item,
+    Paragraph,
+    answer_of,
+    field_of,
+    unique,
+)
 from recollect.tasks.records import read_records
 
 OFFICIAL = (
@@ -44,11 +52,11 @@ def _item(record: dict[str, Any], place: str) -> Item | Dropped:
         Paragraph(field_of(p, "title", str, place), field_of(p, "paragraph_text", str, place))
         for p in rows
     )
-    hops = [hop.get("paragraph_support_idx") for hop in record.get("question_decomposition", ())]
+    hops = [hop.get("paragraph_support_idx") for hop in record.get("question_decomposition") or ()]
     by_idx = {row.get("idx", i): i for i, row in enumerate(rows)}
     marked = [i for i, row in enumerate(rows) if row.get("is_supporting")]
     gold = tuple(dict.fromkeys([by_idx[hop] for hop in hops if hop in by_idx] + marked))
-    answers = unique([field_of(record, "answer", str, place), *record.get("answer_aliases", ())])
+    answers = unique([answer_of(record, place), *(record.get("answer_aliases") or ())])
     if not gold or not answers:
         return Dropped(place, "evidence not found" if answers else "no answer", "there is none")
     category = str(record.get("id", "")).partition("__")[0]  # "2hop", "3hop1" and so on

@@ -72,6 +72,14 @@ def field_of(record: Mapping[str, Any], name: str, kind: type, place: str) -> An
     return value
 
 
+def answer_of(record: Mapping[str, Any], place: str) -> str:
+    """Return a record's answer as text; a year may be written as a number."""
+    value = record.get("answer")
+    if isinstance(value, (int, float)):
+        return str(value)
+    return str(field_of(record, "answer", str, place))
+
+
 def titled(record: Mapping[str, Any], place: str, join: str) -> list[Paragraph]:
     """Read a context as HotpotQA and 2WikiMultihopQA write it: a title and a list of sentences."""
     try:

@@ -48,7 +48,7 @@ def _article(article: dict[str, Any], place: str) -> Iterator[Item | Dropped]:
     for number, row in enumerate(rows):
         for asked in field_of(row, "qas", list, place):
             id = str(asked.get("id"))
-            answers = unique(answer["text"] for answer in asked.get("answers", ()))
+            answers = unique(answer["text"] for answer in asked.get("answers") or ())
             if asked.get("is_impossible") or not answers:
                 yield Dropped(f"{place} question {id}", "unanswerable")
                 continue
