@@ -7,10 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from recollect.errors import UserError
+from recollect.evaluation.costs import Spending
 from recollect.evaluation.harness import Harness
 from recollect.evaluation.jobs import Grid
+from recollect.evaluation.progress import Progress
 from recollect.evaluation.store import Store, read_episodes
 from tests.evaluation.scripted import Codes, Counting, Reader, respond, scripted_models
 
@@ -91,6 +94,24 @@ def test_a_failed_episode_is_stored_and_run_again_only_if_asked(tmp_path: Path):
     assert script.asked.total() == (1 + 1) + (3 + 1)
     assert [r["replayed"] for r in again] == [3, 3]
     assert not any(r["failure"] for r in read_episodes(tmp_path))
+
+
+def test_a_call_that_is_refused_is_counted_by_those_who_count(tmp_path: Path):
+    """Its context has no turns: neither the live table nor the costs may stumble over it."""
+
+    def refusing(prompt: str) -> str:
+        raise ConnectionError("no")
+
+    records = evaluate(tmp_path, refusing, n=1, seeds=1)
+    cells = {(r["task"], r["agent"]): 1 for r in records}
+    primary = {task: "exact_match" for task, _agent in cells}
+    progress = Progress(Console(quiet=True), cells, primary, "refused", plain=True)
+    spending = Spending()
+    for record in records:
+        progress.episode(record)
+        spending.add(record)
+    assert progress.done == len(records) == 6 and all(r["failure"] for r in records)
+    assert spending.cost(None).calls == 0
 
 
 def test_an_episode_that_takes_too_long_has_failed(tmp_path: Path):

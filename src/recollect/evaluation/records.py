@@ -95,9 +95,9 @@ def _context(context: Context, tokenizer: Tokenizer) -> Record:
         "label": context.label,
         "question": context.question,
         "counts": context.counts,
-        "turns": turns,
     }
-    return {name: value for name, value in kept.items() if value or value == 0}
+    # Where a server refused the first call there are no turns, and that is told too.
+    return {**{name: value for name, value in kept.items() if value or value == 0}, "turns": turns}
 
 
 def _is_short(value: Any) -> bool:
