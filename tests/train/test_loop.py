@@ -66,6 +66,6 @@ def test_a_step_is_the_same_after_a_validation_and_without_one(tmp_path):
 def test_a_step_in_which_all_episodes_fail_ends_the_run():
     task = preset("recall").tasks.task(0)
     bad = Episode(task, 0, failure=Failure("policy", "OutOfMemoryError", "no room"))
-    refuse_dead([[bad, Episode(task, 1, reward=0.0)]], 7)
+    refuse_dead([[bad, Episode(task, 1, reward=0.0)]], "step 7")
     with pytest.raises(UserError, match=r"step 7 failed.*policy: OutOfMemoryError: no room"):
-        refuse_dead([[bad], [bad]], 7)
+        refuse_dead([[bad], [bad]], "step 7")

@@ -18,6 +18,7 @@ from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.cli import _config
 from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
 from recollect.errors import UserError
+from recollect.evaluation.held_out import evaluate
 from recollect.presets import DEMO_MODEL, preset
 from recollect.roles import ModelsConfig
 from recollect.rollout import Group
@@ -443,3 +444,37 @@ def test_a_server_gone_for_good_stops_the_run_which_then_goes_on(tmp_path, calls
         assert ran(config, watcher).finished
     assert any(note.startswith("resumed after step") for note in watcher.notes)
     assert weights(broken) == weights(undisturbed)
+
+
+def test_a_validation_that_only_failed_is_no_score(tmp_path):
+    """48 calls train two steps; then the server says nothing usable: no 0.000 is reported."""
+    left = iter(range(49))  # and one that tries the server
+
+    def confused(prompt: list[int], request: dict) -> list[int]:
+        return answer(prompt, request) if next(left, None) is not None else [10**6]
+
+    with token_server(TOKENIZER, confused) as server:
+        config = served_settings(tmp_path, server.url, steps=2)
+        with pytest.raises(UserError, match=r"all 8 episodes of the validation after step 2 fail"):
+            ran(config)
+        port = server.port
+    assert [row["step"] for row in read_metrics(tmp_path / "demo")] == [1]
+    with token_server(TOKENIZER, answer, port=port):
+        assert ran(config).finished
+    assert "val/accuracy" in read_metrics(tmp_path / "demo")[-1]
+
+
+def test_an_evaluation_says_why_episodes_failed(tmp_path):
+    left = iter(range(4))
+
+    def confused(prompt: list[int], request: dict) -> list[int]:
+        return answer(prompt, request) if next(left, None) is not None else [10**6]
+
+    with token_server(TOKENIZER, confused) as server:
+        watcher = Notes()
+        config = replace(served_settings(tmp_path, server.url), val=ValidationConfig(tasks=8))
+        (result,) = asyncio.run(evaluate(config, watcher)).values()
+    assert result.failed == 5
+    assert watcher.notes[-1].startswith(
+        "1x the text: 5 of 8 episodes failed; the first one at endpoint: WrongTokens: "
+    )

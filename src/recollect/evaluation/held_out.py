@@ -12,7 +12,7 @@ from recollect.config import TrainConfig
 from recollect.display import open_console
 from recollect.display.figures import accuracy_table
 from recollect.rollout import Group
-from recollect.train.loop import Learner, Watcher
+from recollect.train.loop import Learner, Watcher, failures
 from recollect.validation import Accuracy, accuracy
 
 
@@ -32,10 +32,13 @@ async def evaluate(config: TrainConfig, watcher: Watcher) -> dict[int, Accuracy]
     for note in learner.cast.notes if config.models.fixed else ():
         watcher.note(note)
     try:
-        return {
-            times: accuracy(await learner.validate(watcher, times))
-            for times in config.val.lengths or (1,)
-        }
+        found: dict[int, Accuracy] = {}
+        for times in config.val.lengths or (1,):
+            groups = await learner.validate(watcher, times)
+            if failed := failures(groups):
+                watcher.note(f"{times}x the text: {failed}")
+            found[times] = accuracy(groups)
+        return found
     finally:
         learner.cast.close()
 

@@ -195,7 +195,7 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             clock = report.Clock()
             try:
                 outcome.groups = await learner.generate(step, watcher)
-                refuse_dead(outcome.groups, step)
+                refuse_dead(outcome.groups, f"step {step}")
             except UserError:  # such as a server that is gone
                 if outcome.step:
                     run.save(outcome.step, save)
@@ -238,6 +238,10 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
 async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> dict[str, float]:
     """Validate, store the episodes, and return the metrics."""
     groups = await learner.validate(watcher)
+    if failed := failures(groups):
+        watcher.note(f"held-out: {failed}")
+    if all(e.failure and report.at_server(e.failure) for group in groups for e in group):
+        refuse_dead(groups, f"the validation after step {step}")
     run.write_episodes(step, "val", [e for group in groups for e in group])
     categories = by_category(groups)
     shown = categories if len(categories) > 1 else {}  # a lone category says nothing more
@@ -245,13 +249,23 @@ async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> di
     return report.validation_metrics(groups)
 
 
-def refuse_dead(groups: list[Group], step: int) -> None:
-    """End a run in whose step every episode failed: no later step would fare better."""
-    failures = [e.failure for group in groups for e in group if e.failure]
-    if len(failures) == sum(len(group) for group in groups):
-        first = failures[0]
+def failures(groups: list[Group]) -> str:
+    """Say how many episodes failed, and why the first one did; nothing if none did."""
+    failed = [e.failure for group in groups for e in group if e.failure]
+    if not failed:
+        return ""
+    first, total = failed[0], sum(len(group) for group in groups)
+    cause = f"the first one at {first.boundary}: {first.kind}: {first.message}"
+    return f"{len(failed)} of {total} episodes failed; {cause}"
+
+
+def refuse_dead(groups: list[Group], when: str) -> None:
+    """End a run all of whose episodes failed: later ones would fare no better."""
+    failed = [e.failure for group in groups for e in group if e.failure]
+    if len(failed) == sum(len(group) for group in groups):
+        first = failed[0]
         raise UserError(
-            f"all {len(failures)} episodes of step {step} failed; the first one at"
+            f"all {len(failed)} episodes of {when} failed; the first one at"
             f" {first.boundary}: {first.kind}: {first.message}",
             "mend that, then type the same command: the run goes on from its last checkpoint",
         )
