@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
+from recollect.cli import main
 from recollect.runs import read_metrics, without_times
 
 LEARNING = """
@@ -187,7 +188,10 @@ def test_a_finished_stage_is_not_silently_run_with_other_settings(whole):
     assert (whole / "file/stages.json").read_bytes() == before
 
 
-def test_a_dry_run_says_how_far_it_is(whole, tmp_path):
-    assert finish(start(whole, TINY, "--dry-run")).count("finished") == 4
-    assert finish(start(tmp_path, TINY, "--dry-run")).count("to do") == 4
+def test_a_dry_run_says_how_far_it_is(whole, tmp_path, capsys):
+    for folder, state in ((whole, "finished"), (tmp_path, "to do")):
+        (folder / "file.toml").write_text(TINY)
+        command = ["stages", str(folder / "file.toml"), "--folder", str(folder), "--dry-run"]
+        assert main(command) == 0
+        assert capsys.readouterr().out.count(state) == 4
     assert not (tmp_path / "file").exists()

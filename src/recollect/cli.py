@@ -172,13 +172,14 @@ def _stages(args: list[str]) -> int:
 
     options = tyro.cli(StagesOptions, args=args, prog="recollect stages")
     plan = read_plan(options)
-    from recollect.stages.run import run_stages, show_plan
-
     if options.dry_run:
         from recollect.display import open_console
+        from recollect.stages.record import show_plan
 
         open_console().print(show_plan(plan))
         return 0
+    from recollect.stages.run import run_stages
+
     return run_stages(plan)
 
 

@@ -36,6 +36,11 @@ class Stage:
         return self.config.name
 
     @property
+    def trained(self) -> str:
+        """Who learns, for people."""
+        return self.roles[0] if len(self.roles) == 1 else "both"
+
+    @property
     def episodes(self) -> int:
         """How many it trains on."""
         return self.config.steps * self.config.rollout.tasks * self.config.rollout.n

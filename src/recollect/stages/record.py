@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect import disk
-from recollect.display.figures import accuracy_table
+from recollect.display.figures import accuracy_table, plain_table
 from recollect.errors import UserError
+from recollect.stages.plan import Plan
 from recollect.validation import Accuracy
 
 FILE = "stages.json"
@@ -88,6 +89,22 @@ def markdown(results: Sequence[Result]) -> str:
     ]
     lines += ["", "Held-out accuracy, intervals 95%. A failed episode counts as wrong.", ""]
     return "\n".join(lines)
+
+
+def show_plan(plan: Plan) -> Table:
+    """Lay out what would be done, and what is done already."""
+    results = read_results(plan.folder)
+    shown = plain_table()
+    for header in ("run", "trained", "starts from", "fixed", "steps", "lr", "episodes", "state"):
+        shown.add_column(header, justify="right" if header in ("steps", "episodes") else "left")
+    for stage in plan.stages:
+        config = stage.config
+        begun = (plan.folder / stage.name / "config.json").exists()
+        state = "finished" if stage.name in results else "begun" if begun else "to do"
+        cells = (stage.name, stage.trained, stage.start, stage.fixed or "-")
+        figures = (f"{config.steps:,}", f"{config.optim.lr:g}", f"{stage.episodes:,}")
+        shown.add_row(*(Text(cell) for cell in (*cells, *figures, state)))
+    return shown
 
 
 def _rows(results: Sequence[Result]) -> list[tuple[str, str, str, int, Accuracy]]:

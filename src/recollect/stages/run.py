@@ -15,12 +15,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
 from recollect import disk
 from recollect.display import Report, open_console
-from recollect.display.figures import plain_table
 from recollect.episodes import plain
 from recollect.errors import UserError
 from recollect.serve.settings import ServeConfig
@@ -78,7 +76,7 @@ def make_result(stage: Stage, report: Report) -> Result:
     """Keep what the table shows of a finished stage, and what it was run with."""
     return Result(
         name=stage.name,
-        trained=trained(stage),
+        trained=stage.trained,
         start=stage.start,
         fixed=stage.fixed,
         lr=stage.config.optim.lr,
@@ -132,31 +130,10 @@ def is_finished(stage: Stage, result: Result | None, folder: Path) -> bool:
     return True
 
 
-def trained(stage: Stage) -> str:
-    """Name who learns."""
-    return stage.roles[0] if len(stage.roles) == 1 else "both"
-
-
 def headline(stage: Stage) -> str:
     """Say in one line what a stage is."""
     against = f" against {stage.fixed}" if stage.fixed else ""
     return f"{stage.name}: {' and '.join(stage.roles)}, from {stage.start}{against}"
-
-
-def show_plan(plan: Plan) -> Table:
-    """Lay out what would be done, and what is done already."""
-    results = read_results(plan.folder)
-    shown = plain_table()
-    for header in ("run", "trained", "starts from", "fixed", "steps", "lr", "episodes", "state"):
-        shown.add_column(header, justify="right" if header in ("steps", "episodes") else "left")
-    for stage in plan.stages:
-        config = stage.config
-        begun = (plan.folder / stage.name / "config.json").exists()
-        state = "finished" if stage.name in results else "begun" if begun else "to do"
-        cells = (stage.name, trained(stage), stage.start, stage.fixed or "-")
-        figures = (f"{config.steps:,}", f"{config.optim.lr:g}", f"{stage.episodes:,}")
-        shown.add_row(*(Text(cell) for cell in (*cells, *figures, state)))
-    return shown
 
 
 def _dotted(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
