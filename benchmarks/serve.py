@@ -3,7 +3,9 @@
 Every client sends one chat after another, all clients at once; each chat is streamed, has a prompt
 of its own and asks for the most likely tokens. The servers run one after the other in every round,
 with as many threads each, while the others are idle. Shown are the medians over the rounds: chats
-and tokens per second, the time to the first token (median and worst), and how they compare.
+and tokens per second, the time to the first token (median and worst), the longest that /health took
+meanwhile, and tokens per second of the server's own processor time. The servers are compared by the
+last, which other work on the machine does not change.
 
     python benchmarks/serve.py MODEL [--clients 1 8 32] [--peers transformers transformers-cb llama]
 
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 PLACES = ("the harbour", "the old mill", "the market", "a lighthouse", "the north road")
 STARTS = "from transformers.cli.transformers import main; main()"
@@ -52,6 +55,25 @@ class Round:
     tokens_per_s: float
     first_p50: float
     first_max: float
+    cpu_tokens_per_s: float
+    """Tokens per second of the server's own processor time: what an idle machine would give."""
+    health_max: float
+    """The longest that /health took to answer meanwhile."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers."""
+
+    url: str
+    model: str
+    process: psutil.Process
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of processor time that it has used."""
+        times = self.process.cpu_times()
+        return times.user + times.system
 
 
 def command(peer: str, args: argparse.Namespace, port: int) -> list[str]:
@@ -69,7 +91,7 @@ def command(peer: str, args: argparse.Namespace, port: int) -> list[str]:
 
 
 @contextmanager
-def running(peer: str, args: argparse.Namespace) -> Iterator[str]:
+def running(peer: str, args: argparse.Namespace) -> Iterator[Server]:
     """Start a server, wait until it answers, and stop it in the end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -93,7 +115,7 @@ def running(peer: str, args: argparse.Namespace) -> Iterator[str]:
                 if process.poll() is not None or time.monotonic() > ends:
                     sys.exit(f"{peer} does not start: see {log}")
                 time.sleep(0.5)
-        yield url
+        yield Server(url, served_name(url, peer, args), psutil.Process(process.pid))
     finally:
         process.terminate()
         try:
@@ -120,9 +142,9 @@ async def chat(client: httpx.AsyncClient, body: dict[str, Any]) -> Chat:
 
 
 async def load(
-    url: str, model: str, clients: int, args: argparse.Namespace, salt: int
-) -> list[Chat]:
-    """Let all clients send their chats."""
+    server: Server, clients: int, args: argparse.Namespace, salt: int
+) -> tuple[list[Chat], list[float]]:
+    """Let all clients send their chats; return them and how long /health took meanwhile."""
 
     def body(number: int) -> dict[str, Any]:
         story = " ".join(
@@ -131,7 +153,7 @@ async def load(
         )
         content = f"Log {salt}-{number}. {story} Tell the story of these boats again, at length."
         return {
-            "model": model,
+            "model": server.model,
             "messages": [{"role": "user", "content": content}],
             "max_tokens": args.tokens,
             "temperature": 0.0,
@@ -139,23 +161,49 @@ async def load(
         }
 
     limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
-    async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=600, limits=limits) as client:
 
         async def one(index: int) -> list[Chat]:
             return [await chat(client, body(index * args.chats + i)) for i in range(args.chats)]
 
+        asking = asyncio.create_task(health(server.url))
         lists = await asyncio.gather(*map(one, range(clients)))
-    return [each for chats in lists for each in chats]
+        asking.cancel()
+        waits = (await asyncio.gather(asking, return_exceptions=True))[0]
+    return [each for chats in lists for each in chats], waits
 
 
-def measure(url: str, model: str, clients: int, args: argparse.Namespace, salt: int) -> Round:
+async def health(url: str) -> list[float]:
+    """Ask again and again whether the server is well, until cancelled; return how long it took."""
+    waits: list[float] = []
+    started = 0.0
+    async with httpx.AsyncClient(timeout=600) as client:
+        try:
+            while True:
+                started = time.perf_counter()
+                await client.get(url.removesuffix("/v1") + "/health")
+                waits.append(time.perf_counter() - started)
+                started = 0.0
+                await asyncio.sleep(0.1)
+        except asyncio.CancelledError:  # an answer that has not come counts as well
+            return [*waits, time.perf_counter() - started] if started else waits
+
+
+def measure(server: Server, clients: int, args: argparse.Namespace, salt: int) -> Round:
     """Load a server once."""
-    started = time.perf_counter()
-    chats = asyncio.run(load(url, model, clients, args, salt))
-    seconds = time.perf_counter() - started
+    started, cpu = time.perf_counter(), server.cpu
+    chats, waits = asyncio.run(load(server, clients, args, salt))
+    seconds, cpu = time.perf_counter() - started, server.cpu - cpu
     tokens = sum(len(args.tokenizer(c.text, add_special_tokens=False).input_ids) for c in chats)
     firsts = [c.first for c in chats]
-    return Round(len(chats) / seconds, tokens / seconds, statistics.median(firsts), max(firsts))
+    return Round(
+        len(chats) / seconds,
+        tokens / seconds,
+        statistics.median(firsts),
+        max(firsts),
+        tokens / cpu,
+        max(waits, default=0.0),
+    )
 
 
 def served_name(url: str, peer: str, args: argparse.Namespace) -> str:
@@ -193,30 +241,41 @@ def main() -> None:
     names = ["recollect", *args.peers]
     print(
         f"{'clients':>7}  {'server':16} {'chats/s':>8} {'tokens/s':>9} {'first p50':>10}"
-        f" {'first max':>10}  tokens/s against recollect"
+        f" {'first max':>10} {'health max':>10} {'tokens/CPU s':>12}  against recollect"
     )
     with ExitStack() as servers:
-        urls = {name: servers.enter_context(running(name, args)) for name in names}
-        models = {name: served_name(urls[name], name, args) for name in names}
+        started = {name: servers.enter_context(running(name, args)) for name in names}
         for name in names:  # the first request loads or warms up what the server left for it
-            measure(urls[name], models[name], 1, args, salt=-1)
+            measure(started[name], 1, args, salt=-1)
         for clients in args.clients:
             rounds: dict[str, list[Round]] = {name: [] for name in names}
             for number in range(args.rounds):
                 for name in names:
                     salt = clients * 100 + number
-                    rounds[name].append(measure(urls[name], models[name], clients, args, salt))
-            ours = statistics.median(r.tokens_per_s for r in rounds["recollect"])
-            for name in names:
-                shown = [
-                    statistics.median(getattr(r, field) for r in rounds[name])
-                    for field in ("chats_per_s", "tokens_per_s", "first_p50", "first_max")
-                ]
-                print(
-                    f"{clients:7}  {name:16} {shown[0]:8.2f} {shown[1]:9.1f} {shown[2]:9.2f}s"
-                    f" {shown[3]:9.2f}s  {shown[1] / ours:.2f}x",
-                    flush=True,
-                )
+                    rounds[name].append(measure(started[name], clients, args, salt))
+            show(clients, rounds)
+
+
+def show(clients: int, rounds: dict[str, list[Round]]) -> None:
+    """Print the medians of every server."""
+    ours = statistics.median(r.cpu_tokens_per_s for r in rounds["recollect"])
+    fields = (
+        "chats_per_s",
+        "tokens_per_s",
+        "first_p50",
+        "first_max",
+        "cpu_tokens_per_s",
+        "health_max",
+    )
+    for name, measured in rounds.items():
+        chats, tokens, first, worst, own, health = (
+            statistics.median(getattr(r, field) for r in measured) for field in fields
+        )
+        print(
+            f"{clients:7}  {name:16} {chats:8.2f} {tokens:9.1f} {first:9.2f}s {worst:9.2f}s"
+            f" {health * 1000:7.0f} ms {own:12.1f}  {own / ours:.2f}x",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
