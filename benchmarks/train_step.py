@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from recollect.train import attention
 from recollect.train.batch import plan_micro_batches
 from recollect.train.model import LoadedModel
+from recollect.train.rows import Row
 from recollect.train.settings import LossConfig, OptimConfig
 from recollect.train.trainer import Trainer
 from recollect.types import Sample
@@ -150,8 +151,7 @@ def gradient(trainer: Trainer, samples: Sequence[Sample]) -> int:
     weight = 1.0 / sum(int(sample.trained.sum()) for sample in samples)
     with trainer.model.training():
         for run in plan_micro_batches(samples, trainer.token_budget):
-            part = [samples[i] for i in run]
-            tokens += trainer._backward(part, np.full(len(part), weight))[1]
+            tokens += trainer._backward([Row(samples[i], weight) for i in run])[1]
     return tokens
 
 

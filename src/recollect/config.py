@@ -44,6 +44,24 @@ class RolloutConfig:
 
 
 @dataclass(frozen=True)
+class OverlongConfig:
+    """Charge episodes for replies that come near a limit (DAPO's overlong shaping)."""
+
+    limit: int = 0
+    """Tokens of a reply that cost the whole charge; 0 charges nothing."""
+    margin: int = 128
+    """The charge rises over so many tokens before the limit."""
+    charge: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.limit and not 0 < self.margin <= self.limit:
+            raise UserError(
+                f"overlong.margin is {self.margin}, of {self.limit} tokens",
+                "set --overlong.margin to at least 1 and at most --overlong.limit",
+            )
+
+
+@dataclass(frozen=True)
 class ValidationConfig:
     """How held-out accuracy is measured."""
 
@@ -182,6 +200,7 @@ class TrainConfig:
     embed: EmbedConfig = EmbedConfig()
     rollout: RolloutConfig = RolloutConfig()
     advantage: Literal["grpo", "grpo_std", "rloo"] = "grpo"
+    overlong: OverlongConfig = OverlongConfig()
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
     updates_per_step: int = 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from recollect.train import loss, trainer
+from recollect.train import trainer
 from recollect.train.batch import Bucket
 from recollect.train.model import LoadedModel
 from recollect.train.settings import LossConfig, OptimConfig
@@ -167,23 +166,24 @@ def test_recomputation_changes_nothing_and_recomputes(tmp_path, llama):
 @pytest.mark.parametrize(
     ("aggregate", "weight"),
     [
-        (loss.sequence_mean_token_sum, lambda row, rows: 1 / len(rows)),
-        (loss.sequence_mean_token_mean, lambda row, rows: 1 / len(rows) / row.trained.sum()),
+        ("sequence_mean_token_sum", lambda row, rows: 1 / len(rows)),
+        ("sequence_mean_token_mean", lambda row, rows: 1 / len(rows) / row.trained.sum()),
         (
-            loss.episode_mean,
+            "episode_mean",
             lambda row, rows: (
                 1
                 / len({r.episode for r in rows})
                 / sum(r.trained.sum() for r in rows if r.episode == row.episode)
             ),
         ),
-        (partial(loss.constant_length, length=7), lambda row, rows: 1 / len(rows) / 7),
+        ("constant_length", lambda row, rows: 1 / len(rows) / 7),
     ],
 )
 def test_aggregations(pair, aggregate, weight):
     model, plain = pair
     samples = random_samples(8)
-    ours, report = gradient_of(still(model, aggregate=aggregate, token_budget=40), samples)
+    config = LossConfig(kl_coef=0.0, aggregate=aggregate, length=7)
+    ours, report = gradient_of(still(model, config, token_budget=40), samples)
     expected, value = plain_gradient(plain, samples, NO_KL, lambda row: float(weight(row, samples)))
     assert relative_error(ours, expected) < 1e-5
     assert report["train/loss"] == pytest.approx(value, rel=1e-4)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from recollect.agents.fold import FoldAgent, FoldPrompts
-from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import OverlongConfig, RolloutConfig, TrainConfig, ValidationConfig
 from recollect.errors import UserError
 from recollect.presets import preset
 from recollect.rollout import Group
-from recollect.train.loop import Learner, refuse_dead
-from recollect.train.settings import ModelConfig
+from recollect.runs import Run, read_metrics
+from recollect.train.loop import Learner, refuse_dead, train
+from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 from recollect.types import Episode, Failure
 from recollect.validation import Accuracy
 from tests.tiny import tiny_model
@@ -69,3 +70,33 @@ def test_a_step_in_which_all_episodes_fail_ends_the_run():
     refuse_dead([[bad, Episode(task, 1, reward=0.0)]], "step 7")
     with pytest.raises(UserError, match=r"step 7 failed.*policy: OutOfMemoryError: no room"):
         refuse_dead([[bad], [bad]], "step 7")
+
+
+def run_demo(folder: Path, **changes) -> list[dict[str, float]]:
+    """Train the demo for two small steps; return what was logged."""
+    demo = replace(
+        preset("demo"),
+        rollout=RolloutConfig(tasks=4, n=4),
+        val=ValidationConfig(tasks=2, before_training=False),
+        optim=OptimConfig(lr=5e-4, warmup_steps=0),
+        updates_per_step=2,
+        steps=2,
+    )
+    config = replace(demo, **changes)
+    run = Run.open(folder, asdict(config))
+    asyncio.run(train(Learner.open(config), run, Nobody()))
+    run.close()
+    return read_metrics(folder)
+
+
+def test_divergence_and_length_are_charged_in_the_reward(tmp_path):
+    first, second = run_demo(
+        tmp_path / "run",
+        loss=LossConfig(kl_coef=0.5, kl="k3", kl_in="reward"),
+        overlong=OverlongConfig(limit=2, margin=1, charge=0.25),
+    )
+    assert first["charge/kl"] == pytest.approx(0.0, abs=1e-5)  # nothing has moved yet
+    assert second["charge/kl"] > 1e-4
+    assert 0 < first["charge/overlong"] <= 0.25
+    assert "train/kl" not in first
+    assert first["reward/mean"] in {n / 16 for n in range(17)}  # what is shown is what was earned

@@ -15,6 +15,7 @@ from functools import partial
 from types import FrameType
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from recollect import advantages
@@ -27,6 +28,7 @@ from recollect.rollout import Group, Rollout
 from recollect.runs import Run
 from recollect.samples import make_samples
 from recollect.seeds import derive
+from recollect.shaping import charged, overlong_charge
 from recollect.train import checkpoint, report
 from recollect.train.cast import Cast
 from recollect.train.model import LoadedModel
@@ -206,11 +208,13 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
                 # Were the server to go during the validation, nothing after this could be saved.
                 run.save(outcome.step, save)
             watcher.phase("update", 0, 0)
-            samples = make_samples(outcome.groups, ESTIMATORS[config.advantage])
+            groups, charges = charge(config, trainer, outcome.groups)
+            samples = make_samples(groups, ESTIMATORS[config.advantage])
             updated = trainer.update(samples)
             clock.lap("update")
             metrics = {
                 **report.episode_metrics(outcome.groups),
+                **charges,
                 **report.sample_metrics(samples),
                 **updated,
             }
@@ -233,6 +237,31 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             outcome.lengths[times] = accuracy(groups)
         checkpoint.export(run.folder / "model", learner.model)
     return outcome
+
+
+def charge(
+    config: TrainConfig, trainer: Trainer, groups: list[Group]
+) -> tuple[list[Group], dict[str, float]]:
+    """Lower rewards by what the settings charge for; what was paid comes with them."""
+    episodes = [episode for group in groups for episode in group]
+    paid: dict[str, np.ndarray] = {}
+    if config.overlong.limit:
+        limit, margin = config.overlong.limit, config.overlong.margin
+        paid["charge/overlong"] = config.overlong.charge * np.array(
+            [overlong_charge(episode, limit, margin) for episode in episodes]
+        )
+    if config.loss.kl_coef and config.loss.kl_in == "reward":
+        samples = make_samples(groups, advantages.grpo)
+        paid["charge/kl"] = config.loss.kl_coef * np.bincount(
+            [sample.episode - 1 for sample in samples],  # counted from 1, failed ones included
+            weights=trainer.divergences(samples),
+            minlength=len(episodes),
+        )
+    if not paid:
+        return groups, {}
+    total = iter(sum(paid.values(), np.zeros(len(episodes))).tolist())
+    means = {name: float(own.mean()) for name, own in paid.items()}
+    return charged(groups, [[next(total) for _ in group] for group in groups]), means
 
 
 async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The policy loss: PPO clip and dual clip, KL to a reference, and how tokens are weighed.
+"""The policy loss: PPO, GSPO or CISPO, KL to a reference, entropy, and how tokens are weighed.
 
 Pure functions over 1-D tensors with one element per trained token (suffix _T). Knows nothing of
 models, packing or micro-batches: weights are global, so losses of parts of a mini-batch add up.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 
-from recollect.train.settings import LossConfig
+from recollect.train.settings import Divergence, LossConfig
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,14 @@ class TrainedTokens:
     """Its share in the mini-batch's loss."""
     reference_T: torch.Tensor | None = None
     """Under the model it may not stray from; None leaves the KL term out."""
+    old_T: torch.Tensor | None = None
+    """With TIS: under the trainer's own weights before the batch; None takes the present ones."""
+    entropy_T: torch.Tensor | None = None
+    """Of the prediction that it was drawn from; carries the gradient."""
+    sequence_T: torch.Tensor | None = None
+    """For GSPO: the number of the sequence it is of, from 0 and below T."""
+    sequence_log_ratio_T: torch.Tensor | None = None
+    """The mean log-ratio of that sequence, where not all of it is here."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +88,78 @@ class PolicyLoss:
 
 
 def policy_loss(config: LossConfig, tokens: TrainedTokens) -> PolicyLoss:
-    """loss = sum_t w_t (pg_t + kl_coef kl_t), where r = exp(logprob - behaviour) and
+    """loss = sum_t w_t (u_t pg_t + kl_coef kl_t - entropy_coef H_t), pg by `config.kind`.
+
+    u = 1, and pg's ratio is taken against the behaviour policy. With TIS both change:
+    u = min(old / behaviour, cap), a constant, and the ratio is taken against `old`.
+    """
+    advantage_T, weight_T = tokens.advantage_T, tokens.weight_T
+    log_ratio_T = bounded(tokens.logprob_T - tokens.behaviour_T)
+    ratio_T = log_ratio_T.exp()
+    correction_T, moved_T = None, log_ratio_T
+    if config.tis_cap:
+        old_T = tokens.logprob_T.detach() if tokens.old_T is None else tokens.old_T
+        correction_T = truncated_weight(old_T, tokens.behaviour_T, config.tis_cap)
+        moved_T = bounded(tokens.logprob_T - old_T)
+    if config.kind == "gspo":
+        terms = gspo(config, sequence_ratio(tokens, moved_T), advantage_T)
+    elif config.kind == "cispo":
+        terms = cispo(config, moved_T.exp(), advantage_T, tokens.logprob_T)
+    else:
+        terms = ppo(config, moved_T.exp() if config.tis_cap else ratio_T, advantage_T)
+
+    pg_T = terms.pg_T if correction_T is None else correction_T * terms.pg_T
+    pg_loss = (weight_T * pg_T).sum()
+    loss, losses = pg_loss, {"pg_loss": pg_loss}
+    sums = {
+        "clip_high": terms.high_T.sum(),
+        "clip_low": terms.low_T.sum(),
+        "clip_dual": terms.dual_T.sum(),
+        "ratio": ratio_T.sum(),
+        # k3 over tokens the behaviour policy drew: KL(behaviour || trained), never negative.
+        "behaviour_kl": (ratio_T - 1.0 - log_ratio_T).sum(),
+        "entropy": -tokens.logprob_T.sum(),  # estimated by the tokens that were drawn
+    }
+    if correction_T is not None:
+        sums["tis_weight"] = correction_T.sum()
+        sums["tis_capped"] = (correction_T >= config.tis_cap).sum()
+    if tokens.reference_T is not None:
+        kl_T = DIVERGENCES[config.kl](tokens.logprob_T, tokens.reference_T)
+        losses["kl_loss"] = config.kl_coef * (weight_T * kl_T).sum()
+        loss, sums["kl"] = loss + losses["kl_loss"], kl_T.sum()
+    if tokens.entropy_T is not None:
+        sums["entropy"] = tokens.entropy_T.sum()
+        losses["entropy_loss"] = -config.entropy_coef * (weight_T * tokens.entropy_T).sum()
+        loss = loss + losses["entropy_loss"]
+    losses = {name: value.detach() for name, value in {"loss": loss, **losses}.items()}
+    sums = {name: value.detach() for name, value in sums.items()}
+    return PolicyLoss(loss, len(ratio_T), losses, sums, ratio_T.detach().max())
+
+
+def bounded(log_ratio_T: torch.Tensor) -> torch.Tensor:
+    """Keep log-ratios within 20.
+
+    Beyond e^20 a ratio says only that something broke; a finite one can still be clipped.
+    """
+    return log_ratio_T.clamp(-20.0, 20.0)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The policy-gradient term of every token, and which of them were clipped."""
+
+    pg_T: torch.Tensor
+    high_T: torch.Tensor
+    low_T: torch.Tensor
+    dual_T: torch.Tensor
+
+
+def ppo(config: LossConfig, ratio_T: torch.Tensor, advantage_T: torch.Tensor) -> Terms:
+    """Clip every token's ratio r, and once more where that leaves the loss unbounded.
 
     A >= 0: pg = max(-r A, -clip(r, 1 - low, 1 + high) A)
     A < 0:  pg = min(max(-r A, -clip(r, 1 - low, 1 + high) A), -dual A)
     """
-    advantage_T, weight_T = tokens.advantage_T, tokens.weight_T
-    # Beyond e^20 a ratio says only that something broke; a finite one can still be clipped.
-    log_ratio_T = (tokens.logprob_T - tokens.behaviour_T).clamp(-20.0, 20.0)
-    ratio_T = log_ratio_T.exp()
     plain_T = -ratio_T * advantage_T
     clipped_T = -ratio_T.clamp(1.0 - config.clip_low, 1.0 + config.clip_high) * advantage_T
     pg_T = torch.maximum(plain_T, clipped_T)
@@ -95,34 +167,93 @@ def policy_loss(config: LossConfig, tokens: TrainedTokens) -> PolicyLoss:
     dual_T = (advantage_T < 0) & (pg_T > bound_T)
     pg_T = torch.where(dual_T, bound_T, pg_T)
     clip_T = (clipped_T > plain_T) & ~dual_T
+    return Terms(pg_T, clip_T & (advantage_T > 0), clip_T & (advantage_T < 0), dual_T)
 
-    pg_loss = (weight_T * pg_T).sum()
-    loss, losses = pg_loss, {"pg_loss": pg_loss}
-    sums = {
-        "clip_high": (clip_T & (advantage_T > 0)).sum(),
-        "clip_low": (clip_T & (advantage_T < 0)).sum(),
-        "clip_dual": dual_T.sum(),
-        "ratio": ratio_T.sum(),
-        # k3 over tokens the behaviour policy drew: KL(behaviour || trained), never negative.
-        "behaviour_kl": (ratio_T - 1.0 - log_ratio_T).sum(),
-        "entropy": -tokens.logprob_T.sum(),  # estimated by the tokens that were drawn
-    }
-    if tokens.reference_T is not None:
-        kl_T = low_var_kl(tokens.logprob_T, tokens.reference_T)
-        losses["kl_loss"] = config.kl_coef * (weight_T * kl_T).sum()
-        loss, sums["kl"] = loss + losses["kl_loss"], kl_T.sum()
-    losses = {name: value.detach() for name, value in {"loss": loss, **losses}.items()}
-    sums = {name: value.detach() for name, value in sums.items()}
-    return PolicyLoss(loss, len(ratio_T), losses, sums, ratio_T.detach().max())
+
+def gspo(config: LossConfig, ratio_T: torch.Tensor, advantage_T: torch.Tensor) -> Terms:
+    """pg = max(-s A, -clip(s, 1 - low, 1 + high) A), s = exp(mean of log r over the sequence).
+
+    Every token carries its sequence's ratio (`sequence_ratio`), so that a sequence is clipped as a
+    whole. There is no second clip.
+    """
+    plain_T = -ratio_T * advantage_T
+    clipped_T = -ratio_T.clamp(1.0 - config.clip_low, 1.0 + config.clip_high) * advantage_T
+    clip_T = clipped_T > plain_T
+    none_T = torch.zeros_like(clip_T)
+    pg_T = torch.maximum(plain_T, clipped_T)
+    return Terms(pg_T, clip_T & (advantage_T > 0), clip_T & (advantage_T < 0), none_T)
+
+
+def sequence_ratio(tokens: TrainedTokens, log_ratio_T: torch.Tensor) -> torch.Tensor:
+    """Return s = exp(mean of log r over the sequence) for every token, with the token's gradient.
+
+    ds = s (1/n) sum_t dlog r_t. A token's share of it is taken through the token itself, as
+    s exp(log r_t - constant): with weights that are equal within a sequence, the tokens' gradients
+    add up to the sequence's, and those of a sequence that is cut into parts still do.
+    """
+    mean_T = tokens.sequence_log_ratio_T
+    if mean_T is None:
+        if tokens.sequence_T is None:
+            raise ValueError("GSPO needs to know which sequence a token is of")
+        mean_T = sequence_mean(log_ratio_T.detach(), tokens.sequence_T)
+    return (mean_T + log_ratio_T - log_ratio_T.detach()).exp()
+
+
+def sequence_mean(values_T: torch.Tensor, sequence_T: torch.Tensor) -> torch.Tensor:
+    """Give every token the mean over its sequence."""
+    zeros_S = torch.zeros_like(values_T)  # there are at most as many sequences as tokens
+    sum_S = zeros_S.index_add(0, sequence_T, values_T)
+    count_S = zeros_S.index_add(0, sequence_T, torch.ones_like(values_T))
+    return (sum_S / count_S.clamp(min=1.0))[sequence_T]
+
+
+def cispo(
+    config: LossConfig, ratio_T: torch.Tensor, advantage_T: torch.Tensor, logprob_T: torch.Tensor
+) -> Terms:
+    """pg = -constant(clip(r, 1 - low, 1 + high)) A logprob: a clipped token still learns."""
+    ratio_T = ratio_T.detach()
+    low, high = 1.0 - config.clip_low, 1.0 + config.clip_high
+    pg_T = -ratio_T.clamp(low, high) * advantage_T * logprob_T
+    counts_T = advantage_T != 0
+    none_T = torch.zeros_like(counts_T)
+    return Terms(pg_T, counts_T & (ratio_T > high), counts_T & (ratio_T < low), none_T)
+
+
+def truncated_weight(old_T: torch.Tensor, behaviour_T: torch.Tensor, cap: float) -> torch.Tensor:
+    """TIS: u = min(old / behaviour, cap), without a gradient."""
+    return bounded(old_T - behaviour_T).detach().exp().clamp(max=cap)
+
+
+def k1(logprob_T: torch.Tensor, reference_T: torch.Tensor) -> torch.Tensor:
+    """Estimate KL(policy || reference) per token as logprob - reference: unbiased, any sign.
+
+    Its gradient averages to zero over what the policy draws: charge it in the reward.
+    """
+    return bounded(logprob_T - reference_T)
+
+
+def k2(logprob_T: torch.Tensor, reference_T: torch.Tensor) -> torch.Tensor:
+    """Estimate KL(policy || reference) per token as (logprob - reference)^2 / 2.
+
+    A biased value whose gradient, over what the policy draws, is that of the KL.
+    """
+    return bounded(logprob_T - reference_T).square() / 2.0
 
 
 def low_var_kl(logprob_T: torch.Tensor, reference_T: torch.Tensor) -> torch.Tensor:
-    """Estimate KL(policy || reference) per token as exp(d) - d - 1, d = reference - policy.
+    """Estimate KL(policy || reference) per token as exp(d) - d - 1, d = reference - policy (k3).
 
     The result is kept within 10, as in the reference systems; d within 20, so that it stays finite.
     """
     d_T = (reference_T - logprob_T).clamp(-20.0, 20.0)
     return (d_T.exp() - d_T - 1.0).clamp(-10.0, 10.0)
+
+
+DIVERGENCES: dict[Divergence, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "k1": k1,
+    "k2": k2,
+    "k3": low_var_kl,
+}
 
 
 Aggregate = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -156,3 +287,15 @@ def episode_mean(trained_B: np.ndarray, episode_B: np.ndarray) -> np.ndarray:
 def constant_length(trained_B: np.ndarray, episode_B: np.ndarray, length: int = 1024) -> np.ndarray:
     """Sum over a sample's tokens, divided by a length that is the same for all (Dr.GRPO)."""
     return sequence_mean_token_sum(trained_B, episode_B) / length
+
+
+def aggregate_of(config: LossConfig) -> Aggregate:
+    """Return the weighing that the settings name."""
+    named: dict[str, Aggregate] = {
+        "token_mean": token_mean,
+        "sequence_mean_token_sum": sequence_mean_token_sum,
+        "sequence_mean_token_mean": sequence_mean_token_mean,
+        "episode_mean": episode_mean,
+        "constant_length": partial(constant_length, length=config.length),
+    }
+    return named[config.aggregate]

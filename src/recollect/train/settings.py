@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from recollect.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,55 @@ class OptimConfig:
     """Gradients longer than this are shortened to it."""
 
 
+Surrogate = Literal["ppo", "gspo", "cispo"]
+Scope = Literal["turn", "context", "episode"]
+Divergence = Literal["k1", "k2", "k3"]
+Aggregation = Literal[
+    "token_mean",
+    "sequence_mean_token_sum",
+    "sequence_mean_token_mean",
+    "episode_mean",
+    "constant_length",
+]
+
+
 @dataclass(frozen=True)
 class LossConfig:
     """PPO's clipped objective with a penalty for leaving the reference (MemAgent's settings)."""
 
+    kind: Surrogate = "ppo"
+    """What is clipped: every token's ratio (ppo), the ratio of a whole sequence (gspo), or the
+    weight of a token's own gradient, which then never vanishes (cispo)."""
+    scope: Scope = "turn"
+    """What gspo calls a sequence: one reply, all replies of a context, or of an episode."""
     clip_low: float = 0.2
     clip_high: float = 0.2
     dual_clip: float = 3.0
-    """Bounds the loss where the advantage is negative and the ratio large."""
+    """Bounds the loss where the advantage is negative and the ratio large; of ppo only."""
+    tis_cap: float = 0.0
+    """Above 0: weigh tokens by min(trainer's / sampler's probability, this) for what the sampler
+    computes differently, and take ratios against the trainer's own probabilities. 2 is usual."""
     kl_coef: float = 0.001
     """0 needs no reference model."""
+    kl: Divergence = "k3"
+    """How divergence from the reference is estimated."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Where it is charged: token by token in the loss, or summed over an episode in its reward."""
+    entropy_coef: float = 0.0
+    """Above 0 rewards unsure predictions."""
+    aggregate: Aggregation = "token_mean"
+    """How tokens are weighed."""
+    length: int = 1024
+    """What constant_length divides by."""
+
+    def __post_init__(self) -> None:
+        for name in ("clip_low", "clip_high", "tis_cap", "kl_coef", "entropy_coef"):
+            if getattr(self, name) < 0:
+                flag = name.replace("_", "-")
+                raise UserError(
+                    f"loss.{name} is {getattr(self, name)}", f"set --loss.{flag} to 0 or more"
+                )
+        if self.dual_clip <= 1:
+            raise UserError(f"loss.dual_clip is {self.dual_clip}", "set --loss.dual-clip above 1")
+        if self.length < 1:
+            raise UserError(f"loss.length is {self.length}", "set --loss.length to 1 or more")

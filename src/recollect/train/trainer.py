@@ -23,14 +23,15 @@ from torch.utils.checkpoint import checkpoint
 from recollect.train.batch import Packed, pack, plan_micro_batches
 from recollect.train.host_adam import HostAdamW
 from recollect.train.loss import (
-    Aggregate,
+    DIVERGENCES,
     LossStats,
     PolicyLoss,
     TrainedTokens,
+    aggregate_of,
     policy_loss,
-    token_mean,
 )
 from recollect.train.model import LoadedModel
+from recollect.train.rows import Row, sequences, with_episode_ratios
 from recollect.train.settings import LossConfig, OptimConfig
 from recollect.types import Sample
 
@@ -67,7 +68,6 @@ class Trainer:
         updates_per_step: int = 1,
         token_budget: int = 16384,
         temperature: float = 1.0,
-        aggregate: Aggregate = token_mean,
         share: bool = True,
     ) -> None:
         self.model = model
@@ -77,7 +77,7 @@ class Trainer:
         self.token_budget = token_budget
         self.temperature = temperature
         """The sampler's: logprobs of both are under softmax(logits / temperature)."""
-        self.aggregate = aggregate
+        self.aggregate = aggregate_of(loss)
         self.share = share
         """False computes every row whole: slower, and the same gradient."""
         self.updates = 0
@@ -97,9 +97,23 @@ class Trainer:
         done = []
         lr = learning_rate(self.optim, self.updates)
         with self.model.training():
+            # Used once, a batch meets the weights it was drawn with: nothing to remember of them.
+            remember = self.loss.tis_cap > 0 and self.updates_per_step > 1
+            old = self._logprobs(samples, self.model) if remember else [None] * len(samples)
             for part in split_by_group(samples, self.updates_per_step):
-                done.append(self._update([samples[i] for i in part]))
+                done.append(self._update([samples[i] for i in part], [old[i] for i in part]))
         return {"train/lr": lr, **summarise(done)}
+
+    def divergences(self, samples: Sequence[Sample]) -> list[float]:
+        """Estimate how far each sample strays from the reference: its tokens' KL, summed."""
+        if self._reference is None:
+            raise ValueError("without a KL coefficient there is no reference")
+        with self._reference.use() as model:
+            reference = self._logprobs(samples, model)
+        return [
+            float(DIVERGENCES[self.loss.kl](torch.from_numpy(own), torch.from_numpy(ref)).sum())
+            for own, ref in zip((s.logprobs[s.trained] for s in samples), reference, strict=True)
+        ]
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """Return what a resumed run needs beside the weights: tensors and plain numbers."""
@@ -123,18 +137,35 @@ class Trainer:
         named = self.model.network.named_parameters()
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
-    def _update(self, samples: Sequence[Sample]) -> Update:
+    def _logprobs(self, samples: Sequence[Sample], model: LoadedModel) -> list[np.ndarray]:
+        """Return the logprobs of every sample's trained tokens, without a gradient."""
+        found = [np.empty(0, dtype=np.float32)] * len(samples)
+        asked = [i for i, sample in enumerate(samples) if sample.trained.any()]
+        for run in plan_micro_batches([samples[i] for i in asked], self.token_budget):
+            part = [asked[i] for i in run]
+            predicted = Predictions.of([samples[i] for i in part], model.device, self.share)
+            with torch.no_grad():
+                logprob_T = predicted.logprobs(model, self.temperature).float().cpu().numpy()
+            ends = np.cumsum([samples[i].trained.sum() for i in part])
+            for i, own in zip(part, np.split(logprob_T, ends[:-1]), strict=True):
+                found[i] = own
+        return found
+
+    def _update(self, samples: Sequence[Sample], old: Sequence[np.ndarray | None]) -> Update:
         """Take one optimiser step on a mini-batch."""
         trained_B = np.array([int(sample.trained.sum()) for sample in samples], dtype=np.int64)
         episode_B = np.array([sample.episode for sample in samples], dtype=np.int64)
         # Denominators are the whole mini-batch's, whatever is left out of the forward pass below.
         weight_B = self.aggregate(trained_B, episode_B)
-        useful = [i for i, sample in enumerate(samples) if self._has_gradient(sample)]
-        rows = [samples[i] for i in useful]
+        rows = [Row(*row) for row in zip(samples, weight_B, old, strict=True)]
+        useful = [row for row in rows if self._has_gradient(row.sample)]
+        if useful and self.loss.kind == "gspo" and self.loss.scope == "episode":
+            # An episode's samples meet in no micro-batch, and those without a gradient count too.
+            rows = with_episode_ratios(rows, self._logprobs(samples, self.model))
+            useful = [row for row in rows if self._has_gradient(row.sample)]
         losses, packed = [], 0
-        for run in plan_micro_batches(rows, self.token_budget):
-            part = [rows[i] for i in run]
-            result, tokens = self._backward(part, np.array([weight_B[useful[i]] for i in run]))
+        for run in plan_micro_batches([row.sample for row in useful], self.token_budget):
+            result, tokens = self._backward([useful[i] for i in run])
             losses.append(result)
             packed += tokens
         # Fetched only now: a GPU works on one micro-batch while the next is being packed.
@@ -145,24 +176,45 @@ class Trainer:
         return self._step(stats, packed)
 
     def _has_gradient(self, sample: Sample) -> bool:
-        """Without a KL term, an advantage of zero has a gradient of exactly zero."""
-        return bool(sample.trained.any()) and bool(self._reference or sample.advantages.any())
+        """Without KL and entropy, an advantage of zero has a gradient of exactly zero."""
+        pulled = self._charged or self.loss.entropy_coef
+        return bool(sample.trained.any()) and bool(pulled or sample.advantages.any())
 
-    def _backward(self, samples: Sequence[Sample], weight_B: np.ndarray) -> tuple[PolicyLoss, int]:
+    @property
+    def _charged(self) -> Reference | None:
+        """The reference, if the loss has a KL term."""
+        return self._reference if self.loss.kl_in == "loss" else None
+
+    def _backward(self, rows: Sequence[Row]) -> tuple[PolicyLoss, int]:
         """Add a micro-batch's share to the gradient; return its loss and its size."""
+        samples = [row.sample for row in rows]
         predicted = Predictions.of(samples, self.model.device, self.share)
-        reference_T = None
-        if self._reference:
-            with torch.no_grad(), self._reference.use() as model:
+        reference_T = entropy_T = None
+        if self._charged:
+            with torch.no_grad(), self._charged.use() as model:
                 reference_T = predicted.logprobs(model, self.temperature)
-        logprob_T = predicted.logprobs(self.model, self.temperature)
+        if self.loss.entropy_coef:
+            both_T2 = predicted.logprobs(self.model, self.temperature, entropy=True)
+            logprob_T, entropy_T = both_T2.unbind(-1)
+        else:
+            logprob_T = predicted.logprobs(self.model, self.temperature)
         trained_B = [int(sample.trained.sum()) for sample in samples]
+        weight_B = np.array([row.weight for row in rows])
+        old = [row.old for row in rows if row.old is not None]
+        sequence = [row.sequence for row in rows if row.sequence is not None]
+        number_T = None
+        if self.loss.kind == "gspo" and not sequence:
+            number_T = torch.from_numpy(sequences(samples, self.loss.scope)).to(self.model.device)
         tokens = TrainedTokens(
             logprob_T,
             behaviour_T=self._tensor([sample.logprobs[sample.trained] for sample in samples]),
             advantage_T=self._tensor([sample.advantages[sample.trained] for sample in samples]),
             weight_T=self._tensor([np.repeat(weight_B, trained_B)]),
             reference_T=reference_T,
+            old_T=self._tensor(old) if old else None,
+            entropy_T=entropy_T,
+            sequence_T=number_T,
+            sequence_log_ratio_T=self._tensor(sequence) if sequence else None,
         )
         result = policy_loss(self.loss, tokens)
         result.loss.backward()
@@ -224,13 +276,20 @@ class Predictions:
         chunks = np.searchsorted(which_P, bounds).tolist()
         return cls(packed, chunks, *(torch.from_numpy(x).to(device) for x in arrays))
 
-    def logprobs(self, model: LoadedModel, temperature: float) -> torch.Tensor:
-        """Return the logprob of every trained token (T,), with its gradient if that is enabled."""
+    def logprobs(
+        self, model: LoadedModel, temperature: float, entropy: bool = False
+    ) -> torch.Tensor:
+        """Return the logprob of every trained token (T,), with its gradient if that is enabled.
+
+        With `entropy`, that of the prediction stands beside it: (T, 2).
+        """
         with model.autocast:
             packed = self.packed
             hidden_C = model.hidden(packed.ids, packed.positions, packed.plan)[self.context_C]
             if len(hidden_C) * model.tokenizer.vocab_size <= WHOLE:
-                logprob_P = _predict(model, hidden_C, self.which_P, self.token_P, temperature)
+                logprob_P = _predict(
+                    model, hidden_C, self.which_P, self.token_P, temperature, entropy
+                )
                 return logprob_P[self.prediction_T]
             parts = []
             predict = torch.compile(_predict, dynamic=True) if model.compile else _predict
@@ -242,7 +301,7 @@ class Predictions:
                 parts.append(
                     checkpoint(
                         predict, model, hidden_C[first : first + CHUNK], which, token, temperature,
-                        use_reentrant=False, preserve_rng_state=False,
+                        entropy, use_reentrant=False, preserve_rng_state=False,
                     )
                 )  # fmt: skip
             return torch.cat(parts)[self.prediction_T]
@@ -254,11 +313,18 @@ def _predict(
     which_P: torch.Tensor,
     token_P: torch.Tensor,
     temperature: float,
+    entropy: bool = False,
 ) -> torch.Tensor:
     logits_CV = model.logits(hidden_C)
     if temperature != 1.0:
         logits_CV = logits_CV / temperature
-    return logits_CV[which_P, token_P] - logits_CV.logsumexp(-1)[which_P]
+    total_C = logits_CV.logsumexp(-1)
+    logprob_P = logits_CV[which_P, token_P] - total_C[which_P]
+    if not entropy:
+        return logprob_P
+    # H = log Z - E[logit]
+    entropy_C = total_C - (logits_CV.softmax(-1) * logits_CV).sum(-1)
+    return torch.stack([logprob_P, entropy_C[which_P]], -1)
 
 
 class Reference:
