@@ -338,3 +338,14 @@ def test_named_agents_share_their_limits() -> None:
 def test_impossible_settings_are_refused(make, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make()
+
+
+def test_an_agent_with_an_embedder_is_written_down_the_same_in_every_process():
+    """An evaluation is resumed only by agents whose settings are those that it stored."""
+
+    async def embed(texts: list[str], kind: str) -> np.ndarray:
+        return np.zeros((len(texts), 2))
+
+    bare = {name: repr(agent) for name, agent in agents().items()}
+    for name, agent in agents(embed=embed).items():
+        assert " at 0x" not in repr(agent) and (repr(agent) == bare[name] or name == "bank")

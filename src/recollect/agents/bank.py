@@ -6,7 +6,7 @@ one sees. Each question is a chat of its own in role `answer` (the Unified Memor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recollect.agents.bank_prompts import BankPrompts
 from recollect.agents.prompts import fill
@@ -46,7 +46,7 @@ class BankAgent:
     )
     """Of every chat."""
     prompts: BankPrompts = BankPrompts()
-    embed: Embed | None = None
+    embed: Embed | None = field(default=None, repr=False)
     """For the tool memory_embedding_retrieve; whoever runs the agent puts it in."""
 
     def __post_init__(self) -> None:

@@ -152,7 +152,7 @@ def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> No
         if before["identity"].get(name) != value
     ]
     differing += [
-        f"agent {name} was {before['agents'][name]}, now {settings}"
+        f"agent {name} was {_around(before['agents'][name], settings)}"
         for name, settings in now["agents"].items()
         if before["agents"].get(name, settings) != settings
     ]
@@ -166,6 +166,14 @@ def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> No
             f"{folder} holds episodes that were made in another way: {'; '.join(differing)}",
             "choose another folder with --out, or the settings from before",
         )
+
+
+def _around(before: str, now: str) -> str:
+    """Show two texts where they begin to differ: an agent's settings hold whole prompts."""
+    differ = (i for i, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1])
+    at = next(differ, min(len(before), len(now)))
+    old, new = (text[max(0, at - 40) : at + 60] for text in (before, now))
+    return f"...{old}..., now ...{new}..."
 
 
 def _settings(agent: Agent) -> str:
