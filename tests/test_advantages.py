@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.advantages import Baseline, group_advantages, grpo, rloo
+from recollect.advantages import (
+    Baseline,
+    gdpo,
+    group_advantages,
+    grpo,
+    raw,
+    rloo,
+    whitened,
+)
+from recollect.errors import UserError
 from recollect.types import Context, Episode, Failure, Task, Turn
 
 TASK = Task("t", (), ())
@@ -176,3 +185,73 @@ def test_estimators_are_pluggable():
         return Baseline(np.full(len(rewards_G), rewards_G.max()), scale=2.0)
 
     assert advantages(best, 3, 1) == [0, -1]
+
+
+# --- over the whole batch -------------------------------------------------------------------------
+
+
+def test_reinforce_pp_whitens_over_the_batch():
+    groups = [[episode(1.0), episode(0.0)], [episode(1.0), episode(1.0)]]
+    alone = [group_advantages(group, raw) for group in groups]
+    assert alone == [[[1.0], [0.0]], [[1.0], [1.0]]]
+    # mean 3/4; variance (3 / 16 + 9 / 16) / 3 = 1/4
+    expected = [0.25 / 0.5, -0.75 / 0.5, 0.25 / 0.5, 0.25 / 0.5]
+    found = whitened(groups, alone)
+    assert [a for group in found for own in group for a in own] == pytest.approx(expected)
+
+
+def test_its_baseline_form_leaves_groups_without_differences_alone():
+    groups = [[episode(0.1 * i) for i in range(3)], [episode(0.7)] * 3, [episode(1 / 3)] * 3]
+    found = whitened(groups, [group_advantages(group, grpo) for group in groups])
+    # Deviations -0.1, 0, 0.1 among nine: variance 0.02 / 8
+    assert [own[0] for own in found[0]] == pytest.approx([-2.0, 0.0, 2.0], rel=1e-4, abs=1e-12)
+    assert found[1] == found[2] == [[0.0]] * 3  # exactly
+
+
+def test_whitening_counts_an_episode_once_and_failed_ones_never():
+    few = [[episode(3.0), episode(1.0)], [episode(0.0), episode(-4.0)]]
+    many = [
+        [episode(3.0, *[context()] * 5), episode(None, failed=True), episode(1.0)],
+        [episode(0.0), episode(-4.0, context(), context(trainable=False, reward=50.0), context())],
+    ]
+    one = whitened(few, [group_advantages(group, raw) for group in few])
+    other = whitened(many, [group_advantages(group, raw) for group in many])
+    assert other[0] == [one[0][0] * 5, [0.0], one[0][1]]
+    assert other[1] == [one[1][0], [one[1][1][0], 0.0, one[1][1][0]]]
+    entries = np.array([own[0] for group in one for own in group])
+    assert entries.mean() == pytest.approx(0.0, abs=1e-12)
+    assert entries.std(ddof=1) == pytest.approx(1.0)
+
+
+def test_whitening_what_is_alone_changes_nothing():
+    assert whitened([[episode(2.0)]], [[[2.0]]]) == [[[2.0]]]
+    assert whitened([], []) == []
+
+
+def scored(**scores: float) -> Episode:
+    made = episode(99.0, context(), context("q1", reward=5.0))
+    made.scores = scores
+    return made
+
+
+def test_gdpo_lets_every_component_count_the_same():
+    # Ten times as much changes nothing: (1, 0) and (10, 0) both become 1/sqrt(2), -1/sqrt(2).
+    group = [scored(answer=1.0, boxed=0.0), scored(answer=0.0, boxed=10.0)]
+    assert gdpo(group, ["answer"]) == [
+        pytest.approx([2**-0.5] * 2, rel=1e-5),
+        pytest.approx([-(2**-0.5)] * 2, rel=1e-5),
+    ]
+    assert gdpo(group, ["answer", "boxed"]) == [pytest.approx([0.0] * 2, abs=1e-5)] * 2
+    # Three: answers 1, 0, 0 (mean 1/3, deviation 3 ** -0.5) and boxes 1, 1, 0 (2/3, the same)
+    three = [scored(a=1, b=1), scored(a=0, b=1), scored(a=0, b=0)]
+    found = [own[0] for own in gdpo(three, ["a", "b"])]
+    assert found == pytest.approx([3**0.5, 0.0, -(3**0.5)], rel=1e-5, abs=1e-5)
+
+
+def test_gdpo_leaves_failed_episodes_out_and_asks_for_names_that_exist():
+    group = [scored(a=1.0), episode(None, failed=True), scored(a=0.0)]
+    assert gdpo(group, ["a"])[1] == [0.0]
+    assert gdpo(group, ["a"])[0] == gdpo([group[0], group[2]], ["a"])[0]
+    with pytest.raises(UserError, match="named 'b'") as caught:
+        gdpo(group, ["b"])
+    assert "some of a" in caught.value.fix

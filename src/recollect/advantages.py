@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from recollect.errors import UserError
 from recollect.types import Context, Episode
 
 
@@ -48,6 +50,11 @@ def rloo(rewards_G: np.ndarray) -> Baseline:
     return Baseline(first + (rest_G.sum() - rest_G) / (len(rewards_G) - 1))
 
 
+def raw(rewards_G: np.ndarray) -> Baseline:
+    """A_i = r_i: siblings are not compared (REINFORCE++ compares the whole batch afterwards)."""
+    return Baseline(np.zeros(len(rewards_G)))
+
+
 def mean(values: np.ndarray) -> float:
     """Average so that equal values have exactly that mean.
 
@@ -64,13 +71,7 @@ def group_advantages(group: Sequence[Episode], estimator: Estimator) -> list[lis
     contexts' rewards there, once. A context in which nothing was sampled is in no statistic.
     """
     advantages = [[0.0] * len(episode.contexts) for episode in group]
-    strata: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for i, episode in enumerate(group):
-        if episode.ok:
-            for j, context in enumerate(episode.contexts):
-                if context.trainable and context.turns:
-                    strata[context.stratum][i].append(j)
-    for members in strata.values():
+    for members in _strata(group):
         rewards = {
             i: [_reward(group[i], group[i].contexts[j]) for j in js] for i, js in members.items()
         }
@@ -79,6 +80,76 @@ def group_advantages(group: Sequence[Episode], estimator: Estimator) -> list[lis
             for j, reward in zip(js, rewards[i], strict=True):
                 advantages[i][j] = float((reward - baseline.center_G[g]) / baseline.scale)
     return advantages
+
+
+def gdpo(group: Sequence[Episode], components: Sequence[str]) -> list[list[float]]:
+    """A_i = sum over components k of (r_ik - mean(r_k)) / (std(r_k) + epsilon), k in `scores`.
+
+    A component that varies little counts as much as one that varies much, which their sum would
+    drown. All contexts of an episode share its advantage. Follow it with `whitened`.
+    """
+    total = [[0.0] * len(episode.contexts) for episode in group]
+    for name in components:
+        single = [_with_reward(episode, name) if episode.ok else episode for episode in group]
+        part = group_advantages(single, partial(grpo, by_std=True))
+        total = [
+            [a + b for a, b in zip(*own, strict=True)] for own in zip(total, part, strict=True)
+        ]
+    return total
+
+
+def whitened(
+    groups: Sequence[Sequence[Episode]],
+    advantages: Sequence[Sequence[Sequence[float]]],
+    epsilon: float = 1e-8,
+) -> list[list[list[float]]]:
+    """A' = (A - mean(A)) / sqrt(var(A) + epsilon) over the whole batch (REINFORCE++).
+
+    An episode counts once in each of its strata, with the mean of its contexts there: unlike where
+    statistics are taken over tokens, those who write more do not weigh more. The variance is the
+    sample's (n - 1). A batch of one entry stays as it is.
+    """
+    entries = np.array(
+        [
+            mean(np.array([own[i][j] for j in js]))
+            for group, own in zip(groups, advantages, strict=True)
+            for members in _strata(group)
+            for i, js in members.items()
+        ]
+    )
+    result = [[list(episode) for episode in own] for own in advantages]
+    if len(entries) < 2:
+        return result
+    center, scale = mean(entries), float(np.sqrt(entries.var(ddof=1) + epsilon))
+    if abs(center) < 1e-9 * scale:
+        center = 0.0  # groups were centred: only rounding is left, and it must teach nothing
+    for group, own in zip(groups, result, strict=True):
+        for members in _strata(group):
+            for i, js in members.items():
+                for j in js:
+                    own[i][j] = (own[i][j] - center) / scale
+    return result
+
+
+def _strata(group: Sequence[Episode]) -> list[dict[int, list[int]]]:
+    """Find what is compared: per stratum, which contexts of which episodes learn in it."""
+    strata: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for i, episode in enumerate(group):
+        if episode.ok:
+            for j, context in enumerate(episode.contexts):
+                if context.trainable and context.turns:
+                    strata[context.stratum][i].append(j)
+    return list(strata.values())
+
+
+def _with_reward(episode: Episode, component: str) -> Episode:
+    if component not in episode.scores:
+        raise UserError(
+            f"no part of the reward is named {component!r}",
+            f"set --components to some of {', '.join(sorted(episode.scores))}",
+        )
+    contexts = [replace(context, reward=None) for context in episode.contexts]
+    return replace(episode, reward=episode.scores[component], contexts=contexts)
 
 
 def _reward(episode: Episode, context: Context) -> float:

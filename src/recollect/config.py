@@ -41,6 +41,29 @@ class RolloutConfig:
     concurrency: int = 1024
     timeout: float | None = None
     """Seconds before an episode counts as failed."""
+    refills: int = 0
+    """Above 0: groups in which all did equally well are dropped, and new tasks take their places up
+    to so many times (DAPO's dynamic sampling)."""
+    curriculum: tuple[int, ...] = (1,)
+    """Multiples of the tasks' length to train at, one after the other."""
+    curriculum_steps: int = 50
+    """Steps at each of them; the last one stays."""
+
+    def __post_init__(self) -> None:
+        if self.refills < 0:
+            raise UserError(
+                f"rollout.refills is {self.refills}", "set --rollout.refills to 0 or more"
+            )
+        if self.curriculum_steps < 1 or not self.curriculum or min(self.curriculum) < 1:
+            raise UserError(
+                f"the curriculum is {self.curriculum}, {self.curriculum_steps} steps each",
+                "set --rollout.curriculum to multiples such as 1 2 4, and"
+                " --rollout.curriculum-steps to 1 or more",
+            )
+
+    def times(self, step: int) -> int:
+        """Return the multiple of the tasks' length in a step, counted from 1."""
+        return self.curriculum[min((step - 1) // self.curriculum_steps, len(self.curriculum) - 1)]
 
 
 @dataclass(frozen=True)
@@ -199,7 +222,12 @@ class TrainConfig:
     reward: AnswerConfig | AnswerAndToolsConfig | DeltaConfig = AnswerConfig()
     embed: EmbedConfig = EmbedConfig()
     rollout: RolloutConfig = RolloutConfig()
-    advantage: Literal["grpo", "grpo_std", "rloo"] = "grpo"
+    advantage: Literal[
+        "grpo", "grpo_std", "rloo", "reinforce_pp", "reinforce_pp_baseline", "gdpo"
+    ] = "grpo"
+    """How an episode is compared: with its siblings, or (reinforce_pp) with the whole batch."""
+    components: tuple[str, ...] = ()
+    """For gdpo: the parts of the reward, by the names of their scores, that are compared apart."""
     overlong: OverlongConfig = OverlongConfig()
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
@@ -261,6 +289,16 @@ class TrainConfig:
             raise UserError(
                 f"rollout.temperature is {self.rollout.temperature}: all episodes would be equal",
                 "set --rollout.temperature above 0",
+            )
+        if (self.advantage == "gdpo") != bool(self.components):
+            raise UserError(
+                "gdpo compares components of the reward, and only gdpo does",
+                "set --advantage gdpo with --components, such as --components answer, or neither",
+            )
+        if self.advantage == "gdpo" and (self.overlong.limit or self.loss.kl_in == "reward"):
+            raise UserError(
+                "charges lower the whole reward, which gdpo does not look at",
+                "set --overlong.limit 0 and --loss.kl-in loss, or another --advantage",
             )
         if isinstance(self.agent, CuratorAgent):
             self._check_curator(self.agent)

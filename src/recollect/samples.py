@@ -11,16 +11,23 @@ from recollect.types import Context, Episode, Sample
 
 
 def make_samples(groups: Sequence[Sequence[Episode]], estimator: Estimator) -> list[Sample]:
+    """Compare the episodes of every group and turn them into samples."""
+    return samples_of(groups, [group_advantages(group, estimator) for group in groups])
+
+
+def samples_of(
+    groups: Sequence[Sequence[Episode]], advantages: Sequence[Sequence[Sequence[float]]]
+) -> list[Sample]:
     """Turn every trainable context of every finished episode into a sample."""
     samples: list[Sample] = []
     number = 0
-    for g, group in enumerate(groups):
-        for episode, advantages in zip(group, group_advantages(group, estimator), strict=True):
+    for g, (group, compared) in enumerate(zip(groups, advantages, strict=True)):
+        for episode, own in zip(group, compared, strict=True):
             number += 1
             if episode.ok:
                 samples += [
                     make_sample(context, advantage, g, number)
-                    for context, advantage in zip(episode.contexts, advantages, strict=True)
+                    for context, advantage in zip(episode.contexts, own, strict=True)
                     if context.trainable and context.turns
                 ]
     return samples

@@ -14,7 +14,7 @@ from recollect.errors import UserError
 from recollect.presets import preset
 from recollect.rollout import Group
 from recollect.runs import Run, read_metrics
-from recollect.train.loop import Learner, refuse_dead, train
+from recollect.train.loop import Learner, differs, refuse_dead, train
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 from recollect.types import Episode, Failure
 from recollect.validation import Accuracy
@@ -100,3 +100,58 @@ def test_divergence_and_length_are_charged_in_the_reward(tmp_path):
     assert 0 < first["charge/overlong"] <= 0.25
     assert "train/kl" not in first
     assert first["reward/mean"] in {n / 16 for n in range(17)}  # what is shown is what was earned
+
+
+def test_groups_without_differences_are_replaced(tmp_path):
+    """Up to the cap; and what a step draws depends on no earlier step."""
+    config = replace(
+        preset("demo"), rollout=RolloutConfig(tasks=6, n=2, refills=2), val=ValidationConfig(1)
+    )
+    groups = asyncio.run(Learner.open(config).generate(3, Nobody()))
+    kept = [group for group in groups if differs(config, group)]
+    assert len(groups) > 6 >= len(kept) > 0
+    assert all(len({episode.reward for episode in group}) == 2 for group in kept)
+    ids = [group[0].task.id for group in groups]
+    assert ids == [config.tasks.task(36 + i).id for i in range(len(groups))]
+    once = replace(config, rollout=RolloutConfig(tasks=6, n=2))
+    assert len(asyncio.run(Learner.open(once).generate(3, Nobody()))) == 6
+
+
+def test_only_what_differs_is_trained_on(tmp_path):
+    rollout = RolloutConfig(tasks=4, n=2, refills=1)
+    for row in run_demo(tmp_path / "run", rollout=rollout):
+        assert 0 < row["groups/kept"] <= 4 < row["episodes/total"] / 2
+        assert row["samples/total"] == row["groups/kept"] * 2 * row["contexts/per_episode"]
+
+
+def test_texts_grow_by_the_curriculum(tmp_path):
+    rollout = RolloutConfig(tasks=2, n=2, curriculum=(1, 3), curriculum_steps=2)
+    assert [rollout.times(step) for step in range(1, 7)] == [1, 1, 3, 3, 3, 3]
+    config = replace(preset("demo"), rollout=rollout, updates_per_step=1, val=ValidationConfig(1))
+    short = asyncio.run(Learner.open(config).generate(2, Nobody()))
+    long = asyncio.run(Learner.open(config).generate(3, Nobody()))
+    assert {len(group[0].task.chunks) for group in short} == {3}
+    assert {len(group[0].task.chunks) for group in long} == {9}
+    with pytest.raises(UserError, match="curriculum"):
+        RolloutConfig(curriculum=())
+
+
+@pytest.mark.parametrize("method", ["reinforce_pp", "reinforce_pp_baseline", "gdpo"])
+def test_batch_wide_methods_train(tmp_path, method):
+    components = ("answer",) if method == "gdpo" else ()
+    rows = run_demo(tmp_path / "run", advantage=method, components=components)
+    assert all(row["train/grad_norm"] > 0 for row in rows)
+
+
+def test_gdpo_needs_components_and_takes_no_charges():
+    with pytest.raises(UserError, match="components"):
+        replace(preset("demo"), advantage="gdpo")
+    with pytest.raises(UserError, match="components"):
+        replace(preset("demo"), components=("answer",))
+    with pytest.raises(UserError, match="charges"):
+        replace(
+            preset("demo"),
+            advantage="gdpo",
+            components=("answer",),
+            overlong=OverlongConfig(limit=10, margin=5),
+        )

@@ -26,7 +26,7 @@ from recollect.errors import UserError
 from recollect.rewards import Reward
 from recollect.rollout import Group, Rollout
 from recollect.runs import Run
-from recollect.samples import make_samples
+from recollect.samples import make_samples, samples_of
 from recollect.seeds import derive
 from recollect.shaping import charged, overlong_charge
 from recollect.train import checkpoint, report
@@ -41,7 +41,11 @@ ESTIMATORS: dict[str, advantages.Estimator] = {
     "grpo": advantages.grpo,
     "grpo_std": partial(advantages.grpo, by_std=True),
     "rloo": advantages.rloo,
+    "reinforce_pp": advantages.raw,
+    "reinforce_pp_baseline": advantages.grpo,
 }
+WHITENED = ("reinforce_pp", "reinforce_pp_baseline", "gdpo")
+"""Those that are compared once more, over the whole batch."""
 
 
 class Watcher(Protocol):
@@ -95,7 +99,8 @@ class Learner:
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
         cast = Cast.open(config)
         config.agent.check_window(cast.window)
-        config.tasks.task(0, config.seed, "train")  # data that is missing is missed at once
+        for times in config.rollout.curriculum:  # data that is missing is missed at once
+            config.tasks.longer(times).task(0, config.seed, "train")
         config.tasks.task(config.val.tasks - 1, config.seed, "test")
         return cls(config, cast, make_agent(config))
 
@@ -124,14 +129,20 @@ class Learner:
     async def generate(self, step: int, watcher: Watcher) -> list[Group]:
         """Run the step's training episodes."""
         settings = self.config.rollout
-        first = (step - 1) * settings.tasks
-        tasks = [
-            self.config.tasks.task(i, self.config.seed, "train")
-            for i in range(first, first + settings.tasks)
-        ]
+        times = settings.times(step)
+        family = self.config.tasks.longer(times) if times > 1 else self.config.tasks
         rollout = self.rollout(settings.temperature, settings.top_p)
-        count = counter(watcher, "rollout", len(tasks) * settings.n)
-        groups = await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
+        # A step's tasks are its own, drawn on or not: what it does depends on no earlier step.
+        unused = itertools.count((step - 1) * settings.tasks * (settings.refills + 1))
+        groups: list[Group] = []
+        for _ in range(settings.refills + 1):
+            missing = settings.tasks - sum(differs(self.config, group) for group in groups)
+            if not missing:
+                break
+            indices = itertools.islice(unused, missing)
+            tasks = [family.task(i, self.config.seed, "train") for i in indices]
+            count = counter(watcher, "rollout", len(tasks) * settings.n)
+            groups += await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
         self.cast.reset()
         return groups
 
@@ -208,12 +219,16 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
                 # Were the server to go during the validation, nothing after this could be saved.
                 run.save(outcome.step, save)
             watcher.phase("update", 0, 0)
-            groups, charges = charge(config, trainer, outcome.groups)
-            samples = make_samples(groups, ESTIMATORS[config.advantage])
+            kept = outcome.groups
+            if config.rollout.refills:
+                kept = [group for group in kept if differs(config, group)]
+            groups, charges = charge(config, trainer, kept)
+            samples = samples_of(groups, compare(config, groups))
             updated = trainer.update(samples)
             clock.lap("update")
             metrics = {
                 **report.episode_metrics(outcome.groups),
+                **({"groups/kept": len(kept)} if config.rollout.refills else {}),
                 **charges,
                 **report.sample_metrics(samples),
                 **updated,
@@ -237,6 +252,25 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             outcome.lengths[times] = accuracy(groups)
         checkpoint.export(run.folder / "model", learner.model)
     return outcome
+
+
+def compare(config: TrainConfig, groups: list[Group]) -> list[list[list[float]]]:
+    """Return the advantages of a batch: one per context of every episode of every group."""
+    if config.advantage == "gdpo":
+        found = [advantages.gdpo(group, config.components) for group in groups]
+    else:
+        estimator = ESTIMATORS[config.advantage]
+        found = [advantages.group_advantages(group, estimator) for group in groups]
+    return advantages.whitened(groups, found) if config.advantage in WHITENED else found
+
+
+def differs(config: TrainConfig, group: Group) -> bool:
+    """Tell whether the episodes of a group can be told apart by how well they did."""
+    if config.advantage == "gdpo":
+        found = advantages.gdpo(group, config.components)
+    else:
+        found = advantages.group_advantages(group, advantages.grpo)
+    return any(advantage for own in found for advantage in own)
 
 
 def charge(
