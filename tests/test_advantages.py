@@ -14,8 +14,10 @@ from recollect.advantages import (
     gdpo,
     group_advantages,
     grpo,
+    mixed,
     raw,
     rloo,
+    step_advantages,
     whitened,
 )
 from recollect.errors import UserError
@@ -255,3 +257,36 @@ def test_gdpo_leaves_failed_episodes_out_and_asks_for_names_that_exist():
     with pytest.raises(UserError, match="named 'b'") as caught:
         gdpo(group, ["b"])
     assert "some of a" in caught.value.fix
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def stepping(*gains: float | None, failed: bool = False) -> Episode:
+    made = episode(1.0, *[context() for _ in gains], context("q1"), failed=failed)
+    for own, gain in zip(made.contexts, gains, strict=False):
+        own.steps = {} if gain is None else {"recall": gain}
+    return made
+
+
+def test_steps_are_compared_with_the_siblings_same_step():
+    group = [stepping(1.0, 0.0, 0.5), stepping(0.0, 1.0), stepping(9.0, failed=True)]
+    # Step 1: mean 0.5; step 2: mean 0.5; only one got to step 3; answers have no step reward.
+    assert step_advantages(group) == [[0.5, -0.5, 0.0, 0.0], [-0.5, 0.5, 0.0], [0.0, 0.0]]
+
+
+def test_named_step_rewards_are_centred_apart_and_added():
+    group = [stepping(1.0), stepping(0.0), stepping(None)]
+    group[0].contexts[0].steps["format"] = 0.0
+    group[2].contexts[0].steps["format"] = 1.0
+    # recall: 1, 0 (mean 0.5); format: 0, 1 (mean 0.5)
+    assert [own[0] for own in step_advantages(group)] == [0.0, -0.5, 0.5]
+
+
+def test_mixing_by_hand():
+    assert mixed([[1.0, -1.0]], [[0.5, 0.0]], 0.8) == [pytest.approx([0.9, -0.8])]
+
+
+@pytest.mark.parametrize("gain", [0.1, 1 / 3])
+def test_equal_steps_teach_nothing(gain):
+    assert step_advantages([stepping(gain, gain)] * 3) == [[0.0] * 3] * 3

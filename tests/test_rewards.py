@@ -13,7 +13,13 @@ from recollect.advantages import group_advantages, grpo, rloo
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
 from recollect.metrics import value_match
-from recollect.rewards import AnswerAndTools, AnswerReward, Score
+from recollect.rewards import (
+    AnswerAndTools,
+    AnswerReward,
+    Score,
+    WithMemoryRecall,
+    memory_recall,
+)
 from recollect.types import Context, Episode, Failure, Question, Task, Turn
 
 
@@ -198,3 +204,19 @@ def test_adversarial_values(said, gold, right):
 def test_two_amounts_match_only_if_they_are_equal(first, second):
     text, gold = (f"{cents // 100}.{cents % 100:02d}" for cents in (first, second))
     assert value_match(f"\\boxed{{{text}}}", (gold,)) == float(first == second)
+
+
+def test_a_step_earns_what_it_added_to_the_memory():
+    questions = (Question("?", ("Paris, France", "Lutetia")), Question("?", ("42",)))
+    assert memory_recall("it is in france", questions) == 0.25  # half of one answer, none of two
+    assert memory_recall("Lutetia and 42", questions) == 1.0
+    task = Task("t", (), questions)
+    memory = TextMemory()
+    for number, text in enumerate(["France", "France: Paris; 42", "42"], 1):
+        memory.replace(text, label=f"chunk {number}")
+    contexts = [Context("memory", label=f"chunk {n}") for n in (1, 2, 3)]
+    contexts += [Context("answer", question=i, label=f"question {i + 1}") for i in (0, 1)]
+    done = Episode(task, 0, contexts, memory.ops, ["no", r"\boxed{42}"])
+    score = asyncio.run(WithMemoryRecall(AnswerReward())(done, memory))
+    assert [step.get("memory_recall") for step in score.steps] == [0.25, 0.75, -0.5, None, None]
+    assert (score.reward, score.parts["memory_recall"]) == (0.5, 0.5)

@@ -98,6 +98,36 @@ def gdpo(group: Sequence[Episode], components: Sequence[str]) -> list[list[float
     return total
 
 
+def step_advantages(group: Sequence[Episode]) -> list[list[float]]:
+    """A_it = r_it - mean over siblings of r_.t, summed over the named step rewards r.
+
+    Step t is an episode's t-th context of a stratum. It is compared among those who got there and
+    have that reward; alone there, an episode has nothing to be compared with.
+    """
+    advantages = [[0.0] * len(episode.contexts) for episode in group]
+    for members in _strata(group):
+        steps: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+        for i, js in members.items():
+            for t, j in enumerate(js):
+                for name in group[i].contexts[j].steps:
+                    steps[t, name].append((i, j))
+        for (_, name), places in steps.items():
+            rewards = np.array([group[i].contexts[j].steps[name] for i, j in places])
+            for (i, j), reward in zip(places, rewards - mean(rewards), strict=True):
+                advantages[i][j] += float(reward)
+    return advantages
+
+
+def mixed(
+    outcome: Sequence[Sequence[float]], steps: Sequence[Sequence[float]], share: float
+) -> list[list[float]]:
+    """A = share * A_outcome + (1 - share) * A_step (ReMemR1 takes a share of 0.8)."""
+    return [
+        [share * a + (1.0 - share) * b for a, b in zip(*own, strict=True)]
+        for own in zip(outcome, steps, strict=True)
+    ]
+
+
 def whitened(
     groups: Sequence[Sequence[Episode]],
     advantages: Sequence[Sequence[Sequence[float]]],

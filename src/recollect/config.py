@@ -228,6 +228,9 @@ class TrainConfig:
     """How an episode is compared: with its siblings, or (reinforce_pp) with the whole batch."""
     components: tuple[str, ...] = ()
     """For gdpo: the parts of the reward, by the names of their scores, that are compared apart."""
+    outcome_share: float = 1.0
+    """Below 1: the rest of an advantage comes from what each rewriting of the memory gained of the
+    answers' words, compared step by step. ReMemR1 takes 0.8."""
     overlong: OverlongConfig = OverlongConfig()
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
@@ -289,6 +292,15 @@ class TrainConfig:
             raise UserError(
                 f"rollout.temperature is {self.rollout.temperature}: all episodes would be equal",
                 "set --rollout.temperature above 0",
+            )
+        if not 0 <= self.outcome_share <= 1:
+            raise UserError(
+                f"outcome_share is {self.outcome_share}", "set --outcome-share from 0 to 1"
+            )
+        if self.outcome_share < 1 and not isinstance(self.agent, FoldAgent):
+            raise UserError(
+                "steps are rewarded for a memory of one text, which this agent does not keep",
+                "set --outcome-share 1, or start from a preset with a fold",
             )
         if (self.advantage == "gdpo") != bool(self.components):
             raise UserError(

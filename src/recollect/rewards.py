@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from recollect import metrics
 from recollect.errors import UserError
 from recollect.memory.base import Memory
-from recollect.types import Context, Episode
+from recollect.types import Context, Episode, Question
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Score:
     """Either empty or one entry per context; None takes the episode's reward."""
     answers: Sequence[float] = ()
     """One per question: how well it was answered, without any bonus."""
+    steps: Sequence[dict[str, float]] = ()
+    """Either empty or one entry per context: named rewards for that step alone."""
 
 
 class Reward(Protocol):
@@ -93,6 +95,50 @@ class AnswerAndTools:
             **tool_use(episode.contexts),
         }
         return Score(outcome + self.tool_bonus * tools, parts, own, scores)
+
+
+@dataclass(frozen=True)
+class WithMemoryRecall:
+    """Any reward, with a step reward for what each rewriting of a text memory did (ReMemR1).
+
+    Where context t wrote memory m_t over m_(t-1): memory_recall = recall(m_t) - recall(m_(t-1)).
+    """
+
+    outcome: Reward
+
+    async def __call__(self, episode: Episode, memory: Memory) -> Score:
+        """Score the outcome, then look at every version of the memory."""
+        score = await self.outcome(episode, memory)
+        gains: dict[str, float] = {}
+        before = 0.0
+        for op in episode.ops:
+            now = memory_recall(op.data["text"], episode.task.questions)
+            gains[op.label] = gains.get(op.label, 0.0) + now - before
+            before = now
+        steps = [
+            {"memory_recall": gains[c.label]} if c.label in gains else {} for c in episode.contexts
+        ]
+        return replace(score, steps=steps, parts={**score.parts, "memory_recall": before})
+
+
+def memory_recall(text: str, questions: Sequence[Question]) -> float:
+    """Average over questions the share of an answer's words that stand in a text; the best answer.
+
+    It can be fooled by keywords without sense: read it beside the outcome.
+    """
+    found = set(metrics.normalise(text).split())
+    shares = [
+        max(
+            (
+                sum(word in found for word in words) / len(words)
+                for answer in question.answers
+                if (words := metrics.normalise(answer).split())
+            ),
+            default=0.0,
+        )
+        for question in questions
+    ]
+    return sum(shares) / len(shares)
 
 
 def answer_scores(episode: Episode, score: Callable[[str, tuple[str, ...]], float]) -> list[float]:

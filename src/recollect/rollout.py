@@ -92,10 +92,13 @@ class Rollout:
 def _enter(episode: Episode, score: Score) -> None:
     """Write a score into its episode; one that is not a number would spoil the whole group."""
     own = score.contexts or [None] * len(episode.contexts)
-    if not all(math.isfinite(r) for r in (score.reward, *own) if r is not None):
+    steps = score.steps or [{}] * len(episode.contexts)
+    single = [reward for step in steps for reward in step.values()]
+    if not all(math.isfinite(r) for r in (score.reward, *own, *single) if r is not None):
         raise ValueError(f"a reward is not finite: {score.reward}, by context {list(own)}")
-    for context, reward in zip(episode.contexts, own, strict=True):
+    for context, reward, step in zip(episode.contexts, own, steps, strict=True):
         context.reward = reward
+        context.steps = dict(step)
     episode.reward = score.reward
     episode.scores = dict(score.parts)
     episode.answer_scores = list(score.answers)

@@ -105,6 +105,8 @@ class Context:
     """For people: 'chunk 3', 'question 1'."""
     counts: dict[str, int] = field(default_factory=dict)
     """How often what happened in it: tool calls, by outcome and by tool."""
+    steps: dict[str, float] = field(default_factory=dict)
+    """Rewards for this step alone, by name, beside the reward of the outcome."""
     exact: bool = True
     """False where a server told no tokens: `ids` then only count, and can never be trained on."""
 

@@ -6,15 +6,17 @@ import asyncio
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from recollect.advantages import step_advantages
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.config import OverlongConfig, RolloutConfig, TrainConfig, ValidationConfig
 from recollect.errors import UserError
 from recollect.presets import preset
 from recollect.rollout import Group
 from recollect.runs import Run, read_metrics
-from recollect.train.loop import Learner, differs, refuse_dead, train
+from recollect.train.loop import Learner, compare, differs, refuse_dead, train
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 from recollect.types import Episode, Failure
 from recollect.validation import Accuracy
@@ -155,3 +157,26 @@ def test_gdpo_needs_components_and_takes_no_charges():
             components=("answer",),
             overlong=OverlongConfig(limit=10, margin=5),
         )
+
+
+def test_steps_are_rewarded_beside_the_outcome(tmp_path):
+    config = replace(
+        preset("demo"), rollout=RolloutConfig(tasks=4, n=4), outcome_share=0.8, advantage="rloo"
+    )
+    groups = asyncio.run(Learner.open(config).generate(1, Nobody()))
+    gains = [[c.steps.get("memory_recall") for c in e.contexts] for g in groups for e in g]
+    assert all(own[-1] is None and None not in own[:-1] for own in gains)  # all but the answer
+    assert len({gain for own in gains for gain in own}) > 2
+    found = compare(config, groups)
+    outcome = compare(replace(config, outcome_share=1.0), groups)
+    steps = [step_advantages(group) for group in groups]
+    assert found != outcome
+    flat = [np.array([a for group in x for own in group for a in own]) for x in (outcome, steps)]
+    got = [a for group in found for own in group for a in own]
+    np.testing.assert_allclose(got, 0.8 * flat[0] + 0.2 * flat[1])
+    rows = run_demo(tmp_path / "run", outcome_share=0.8)
+    assert all("score/memory_recall" in row for row in rows)
+    with pytest.raises(UserError, match="one text"):
+        replace(preset("bank"), outcome_share=0.8)
+    with pytest.raises(UserError, match="outcome_share is"):
+        replace(preset("demo"), outcome_share=1.5)

@@ -261,7 +261,13 @@ def compare(config: TrainConfig, groups: list[Group]) -> list[list[list[float]]]
     else:
         estimator = ESTIMATORS[config.advantage]
         found = [advantages.group_advantages(group, estimator) for group in groups]
-    return advantages.whitened(groups, found) if config.advantage in WHITENED else found
+    if config.advantage in WHITENED:
+        found = advantages.whitened(groups, found)
+    share = config.outcome_share
+    if share < 1:
+        steps = [advantages.step_advantages(group) for group in groups]
+        found = [advantages.mixed(*own, share) for own in zip(found, steps, strict=True)]
+    return found
 
 
 def differs(config: TrainConfig, group: Group) -> bool:
@@ -270,6 +276,8 @@ def differs(config: TrainConfig, group: Group) -> bool:
         found = advantages.gdpo(group, config.components)
     else:
         found = advantages.group_advantages(group, advantages.grpo)
+    if config.outcome_share < 1:
+        found = [*found, *advantages.step_advantages(group)]
     return any(advantage for own in found for advantage in own)
 
 

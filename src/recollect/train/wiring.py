@@ -25,7 +25,7 @@ from recollect.readers import (
     TextReader,
 )
 from recollect.remote import RemoteModel
-from recollect.rewards import AnswerAndTools, AnswerReward, Reward
+from recollect.rewards import AnswerAndTools, AnswerReward, Reward, WithMemoryRecall
 from recollect.tasks.base import RememberedFamily
 
 if TYPE_CHECKING:
@@ -68,6 +68,12 @@ def _embed_options(embed: EmbedConfig) -> EmbedOptions:
 
 
 def make_reward(config: TrainConfig, model: Model) -> Reward:
+    """Make the reward, with one for every step where these are to count."""
+    outcome = _make_outcome(config, model)
+    return WithMemoryRecall(outcome) if config.outcome_share < 1 else outcome
+
+
+def _make_outcome(config: TrainConfig, model: Model) -> Reward:
     """Make the reward, with whoever reads for it.
 
     It keeps how well the memories did at the start, so it must be made anew when that changes:
