@@ -1,0 +1,1 @@
+"""The same agents on other people's trainers."""

@@ -1,0 +1,1 @@
+"""Recollect's agents on upstream verl, unmodified: Ray, FSDP or Megatron, vLLM or SGLang."""
