@@ -10,7 +10,8 @@ import torch
 
 from recollect.presets import DEMO_MODEL, PRESETS
 from recollect.runs import Run, read_metrics
-from recollect.train.loop import Learner, train
+from recollect.train.learner import Learner
+from recollect.train.loop import train
 
 
 class Nobody:

@@ -21,7 +21,8 @@ from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.runs import Run
 from recollect.trackers import Tracker, open_trackers
-from recollect.train.loop import Learner, Outcome, nothing_learns, train
+from recollect.train.learner import Learner, nothing_learns
+from recollect.train.loop import Outcome, train
 from recollect.validation import Accuracy
 
 MAY_CHANGE = (

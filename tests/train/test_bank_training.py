@@ -18,7 +18,9 @@ from recollect.runs import Run, read_metrics
 from recollect.samples import make_samples
 from recollect.tasks.ledger import Ledger
 from recollect.tools import Limits
-from recollect.train.loop import ESTIMATORS, Learner, train
+from recollect.train.comparison import ESTIMATORS
+from recollect.train.learner import Learner
+from recollect.train.loop import train
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 from recollect.validation import Accuracy
 from tests.tiny import tiny_model

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from recollect.train import trainer
+from recollect.train import predictions
 from recollect.train.batch import Bucket
 from recollect.train.model import LoadedModel
 from recollect.train.settings import LossConfig, OptimConfig
@@ -143,8 +143,8 @@ def test_reference_and_temperature(pair):
 def test_chunked_logits_change_nothing(llama, monkeypatch):
     samples = random_samples(6)
     whole, report = gradient_of(still(llama), samples)
-    monkeypatch.setattr(trainer, "WHOLE", 0)
-    monkeypatch.setattr(trainer, "CHUNK", 3)
+    monkeypatch.setattr(predictions, "WHOLE", 0)
+    monkeypatch.setattr(predictions, "CHUNK", 3)
     chunked, chunked_report = gradient_of(still(llama), samples)
     assert relative_error(chunked, whole) < 1e-5
     assert chunked_report["train/loss"] == pytest.approx(report["train/loss"], rel=1e-5)

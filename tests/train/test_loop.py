@@ -16,7 +16,9 @@ from recollect.errors import UserError
 from recollect.presets import preset
 from recollect.rollout import Group
 from recollect.runs import Run, read_metrics
-from recollect.train.loop import Learner, compare, differs, refuse_dead, train
+from recollect.train.comparison import compare, differs
+from recollect.train.learner import Learner
+from recollect.train.loop import refuse_dead, train
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 from recollect.types import Episode, Failure
 from recollect.validation import Accuracy

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from recollect.train.model import LoadedModel
+from recollect.train.predictions import Predictions
 from recollect.train.settings import LossConfig, OptimConfig
-from recollect.train.trainer import Predictions, Trainer
+from recollect.train.trainer import Trainer
 from recollect.types import Sample
 from tests.train.plain import (
     gradients,

@@ -25,7 +25,8 @@ from recollect.rollout import Group
 from recollect.runs import Run, read_metrics
 from recollect.samples import make_samples
 from recollect.train import checkpoint, report
-from recollect.train.loop import Learner, train
+from recollect.train.learner import Learner
+from recollect.train.loop import train
 from recollect.train.model import load_model, load_tokenizer
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 from recollect.train.trainer import Trainer

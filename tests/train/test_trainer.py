@@ -15,8 +15,9 @@ from recollect.advantages import grpo
 from recollect.policies.local import LocalPolicy
 from recollect.samples import make_samples
 from recollect.train.model import LoadedModel
+from recollect.train.predictions import Predictions
 from recollect.train.settings import LoraConfig, LossConfig, OptimConfig
-from recollect.train.trainer import Predictions, Trainer, learning_rate, split_by_group
+from recollect.train.trainer import Trainer, learning_rate, split_by_group
 from recollect.types import Context, Episode, Failure, Sample, Sampling, Task, Turn
 from tests.train.plain import make_model, random_samples, sample
 

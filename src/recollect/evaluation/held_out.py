@@ -12,7 +12,9 @@ from recollect.config import TrainConfig
 from recollect.display import open_console
 from recollect.display.figures import accuracy_table
 from recollect.rollout import Group
-from recollect.train.loop import Learner, Watcher, failures
+from recollect.train.learner import Learner
+from recollect.train.loop import failures
+from recollect.train.watcher import Watcher
 from recollect.validation import Accuracy, accuracy
 
 

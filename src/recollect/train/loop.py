@@ -6,62 +6,23 @@ optimiser and the step's number, so a run that is killed and resumed equals one 
 
 from __future__ import annotations
 
-import itertools
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
-from typing import Protocol
 
-import numpy as np
-import torch
-
-from recollect import advantages
-from recollect.agents.base import Agent
-from recollect.chat import Model
-from recollect.config import DeltaConfig, TrainConfig
 from recollect.errors import UserError
-from recollect.rewards import Reward
-from recollect.rollout import Group, Rollout
+from recollect.rollout import Group
 from recollect.runs import Run
-from recollect.samples import make_samples, samples_of
-from recollect.seeds import derive
-from recollect.shaping import charged, overlong_charge
+from recollect.samples import samples_of
 from recollect.train import checkpoint, report
-from recollect.train.cast import Cast
-from recollect.train.model import LoadedModel
+from recollect.train.comparison import charge, compare, differs
+from recollect.train.learner import Learner
 from recollect.train.trainer import Trainer
-from recollect.train.wiring import make_agent, make_reward
-from recollect.types import Episode
+from recollect.train.watcher import Watcher
 from recollect.validation import Accuracy, accuracy, by_category
-
-ESTIMATORS: dict[str, advantages.Estimator] = {
-    "grpo": advantages.grpo,
-    "grpo_std": partial(advantages.grpo, by_std=True),
-    "rloo": advantages.rloo,
-    "reinforce_pp": advantages.raw,
-    "reinforce_pp_baseline": advantages.grpo,
-}
-WHITENED = ("reinforce_pp", "reinforce_pp_baseline", "gdpo")
-"""Those that are compared once more, over the whole batch."""
-
-
-class Watcher(Protocol):
-    """Whoever watches a run."""
-
-    def step(self, step: int, metrics: dict[str, float], groups: list[Group]) -> None:
-        """A step has ended; step 0 is the validation before training."""
-
-    def validation(self, step: int, results: dict[str, Accuracy]) -> None:
-        """Held-out accuracy was measured after `step`, of all tasks and by category."""
-
-    def phase(self, name: str, done: int, total: int) -> None:
-        """What is being done right now, and how far it is."""
-
-    def note(self, text: str) -> None:
-        """Something a person should know."""
 
 
 @dataclass
@@ -78,97 +39,6 @@ class Outcome:
     """The last step's rollouts."""
     lengths: dict[int, Accuracy] = field(default_factory=dict)
     """Held-out accuracy by multiple of the training length; empty unless finished."""
-
-
-@dataclass
-class Learner:
-    """What a run works with: one model that samples and learns, and fixed ones.
-
-    A batch of episodes leaves nothing cached: an update makes it stale and needs its memory, and a
-    resumed run, which has nothing of earlier batches, must compute what one never killed does.
-    """
-
-    config: TrainConfig
-    cast: Cast
-    agent: Agent
-    _reward: Reward | None = None
-
-    @classmethod
-    def open(cls, config: TrainConfig) -> Learner:
-        """Load the model, put a sampler on its weights, and connect to fixed ones."""
-        torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
-        cast = Cast.open(config)
-        config.agent.check_window(cast.window)
-        for times in config.rollout.curriculum:  # data that is missing is missed at once
-            config.tasks.longer(times).task(0, config.seed, "train")
-        config.tasks.task(config.val.tasks - 1, config.seed, "test")
-        return cls(config, cast, make_agent(config))
-
-    @property
-    def model(self) -> LoadedModel:
-        """The weights that learn."""
-        if self.cast.trained is None:
-            raise nothing_learns()
-        return self.cast.trained
-
-    def rollout(self, temperature: float, top_p: float) -> Rollout:
-        """Put every model into its role."""
-        models = self.cast.sampling(temperature, top_p)
-        settings = self.config.rollout
-        reward = self.reward(models["answer"])
-        return Rollout(self.agent, models, reward, settings.concurrency, settings.timeout)
-
-    def reward(self, model: Model) -> Reward:
-        """Return the run's reward; one that the policy reads for is new for every batch."""
-        settings = self.config.reward
-        if isinstance(settings, DeltaConfig) and settings.reader == "policy":
-            return make_reward(self.config, model)
-        self._reward = self._reward or make_reward(self.config, model)
-        return self._reward
-
-    async def generate(self, step: int, watcher: Watcher) -> list[Group]:
-        """Run the step's training episodes."""
-        settings = self.config.rollout
-        times = settings.times(step)
-        family = self.config.tasks.longer(times) if times > 1 else self.config.tasks
-        rollout = self.rollout(settings.temperature, settings.top_p)
-        # A step's tasks are its own, drawn on or not: what it does depends on no earlier step.
-        unused = itertools.count((step - 1) * settings.tasks * (settings.refills + 1))
-        groups: list[Group] = []
-        for _ in range(settings.refills + 1):
-            missing = settings.tasks - sum(differs(self.config, group) for group in groups)
-            if not missing:
-                break
-            indices = itertools.islice(unused, missing)
-            tasks = [family.task(i, self.config.seed, "train") for i in indices]
-            count = counter(watcher, "rollout", len(tasks) * settings.n)
-            groups += await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
-        self.cast.reset()
-        return groups
-
-    async def validate(
-        self, watcher: Watcher, times: int = 1, tasks: int | None = None
-    ) -> list[Group]:
-        """Run held-out episodes, at a multiple of the training length."""
-        settings = self.config.val
-        family = self.config.tasks.longer(times)
-        held_out = [
-            family.task(i, self.config.seed, "test") for i in range(tasks or settings.tasks)
-        ]
-        rollout = self.rollout(settings.temperature, settings.top_p)
-        count = counter(watcher, f"validation at {times}x", len(held_out) * settings.n)
-        key = (self.config.seed, "validation")
-        groups = await rollout.groups(held_out, settings.n, key, count)
-        self.cast.reset()
-        return groups
-
-
-def nothing_learns() -> UserError:
-    """Say that a run without a role to train is none."""
-    return UserError(
-        "no role is trainable, so there is nothing to train",
-        "set --models.memory or --models.answer to trainable, or measure with recollect eval",
-    )
 
 
 async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
@@ -254,58 +124,6 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
     return outcome
 
 
-def compare(config: TrainConfig, groups: list[Group]) -> list[list[list[float]]]:
-    """Return the advantages of a batch: one per context of every episode of every group."""
-    if config.advantage == "gdpo":
-        found = [advantages.gdpo(group, config.components) for group in groups]
-    else:
-        estimator = ESTIMATORS[config.advantage]
-        found = [advantages.group_advantages(group, estimator) for group in groups]
-    if config.advantage in WHITENED:
-        found = advantages.whitened(groups, found)
-    share = config.outcome_share
-    if share < 1:
-        steps = [advantages.step_advantages(group) for group in groups]
-        found = [advantages.mixed(*own, share) for own in zip(found, steps, strict=True)]
-    return found
-
-
-def differs(config: TrainConfig, group: Group) -> bool:
-    """Tell whether the episodes of a group can be told apart by how well they did."""
-    if config.advantage == "gdpo":
-        found = advantages.gdpo(group, config.components)
-    else:
-        found = advantages.group_advantages(group, advantages.grpo)
-    if config.outcome_share < 1:
-        found = [*found, *advantages.step_advantages(group)]
-    return any(advantage for own in found for advantage in own)
-
-
-def charge(
-    config: TrainConfig, trainer: Trainer, groups: list[Group]
-) -> tuple[list[Group], dict[str, float]]:
-    """Lower rewards by what the settings charge for; what was paid comes with them."""
-    episodes = [episode for group in groups for episode in group]
-    paid: dict[str, np.ndarray] = {}
-    if config.overlong.limit:
-        limit, margin = config.overlong.limit, config.overlong.margin
-        paid["charge/overlong"] = config.overlong.charge * np.array(
-            [overlong_charge(episode, limit, margin) for episode in episodes]
-        )
-    if config.loss.kl_coef and config.loss.kl_in == "reward":
-        samples = make_samples(groups, advantages.grpo)
-        paid["charge/kl"] = config.loss.kl_coef * np.bincount(
-            [sample.episode - 1 for sample in samples],  # counted from 1, failed ones included
-            weights=trainer.divergences(samples),
-            minlength=len(episodes),
-        )
-    if not paid:
-        return groups, {}
-    total = iter(sum(paid.values(), np.zeros(len(episodes))).tolist())
-    means = {name: float(own.mean()) for name, own in paid.items()}
-    return charged(groups, [[next(total) for _ in group] for group in groups]), means
-
-
 async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> dict[str, float]:
     """Validate, store the episodes, and return the metrics."""
     groups = await learner.validate(watcher)
@@ -340,13 +158,6 @@ def refuse_dead(groups: list[Group], when: str) -> None:
             f" {first.boundary}: {first.kind}: {first.message}",
             "mend that, then type the same command: the run goes on from its last checkpoint",
         )
-
-
-def counter(watcher: Watcher, phase: str, total: int) -> Callable[[Episode], None]:
-    """Tell the watcher how many episodes of a phase are done."""
-    done = itertools.count(1)
-    watcher.phase(phase, 0, total)
-    return lambda _episode: watcher.phase(phase, next(done), total)
 
 
 @contextmanager

@@ -6,21 +6,18 @@ micro-batches of packed tries, whose gradients add up to its own.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch.utils.checkpoint import checkpoint
 
-from recollect.train.batch import Packed, pack, plan_micro_batches
+from recollect.train.batch import plan_micro_batches
 from recollect.train.host_adam import HostAdamW
 from recollect.train.loss import (
     DIVERGENCES,
@@ -31,14 +28,11 @@ from recollect.train.loss import (
     policy_loss,
 )
 from recollect.train.model import LoadedModel
+from recollect.train.predictions import Predictions
+from recollect.train.reference import Reference
 from recollect.train.rows import Row, sequences, with_episode_ratios
 from recollect.train.settings import LossConfig, OptimConfig
 from recollect.types import Sample
-
-CHUNK = 1024
-"""Positions whose logits exist at the same time ..."""
-WHOLE = 1 << 24
-"""... unless all logits of a micro-batch are fewer numbers than this."""
 
 
 @dataclass(frozen=True)
@@ -234,124 +228,6 @@ class Trainer:
 
     def _tensor(self, parts: Sequence[np.ndarray]) -> torch.Tensor:
         return torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(self.model.device)
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """The trained tokens of some samples as questions to the model, each asked once.
-
-    A token is predicted from the hidden state of the one before it. Samples that share both share
-    the answer; tokens that follow one context share its logits.
-    """
-
-    packed: Packed
-    """Rows without their last token, which nothing is predicted from."""
-    chunks: list[int]
-    """Where the predictions of every chunk of contexts begin among the P, and where the last
-    end; counted before the arrays travel to a GPU, which would have to be waited for."""
-    context_C: torch.Tensor
-    """Flat indices of the C tokens that something is predicted from, ascending."""
-    which_P: torch.Tensor
-    """For each of P distinct predictions: which of the C contexts it follows, ascending."""
-    token_P: torch.Tensor
-    """The token whose logprob is asked."""
-    prediction_T: torch.Tensor
-    """For each trained token, sample after sample: which of the P it is."""
-
-    @classmethod
-    def of(cls, samples: Sequence[Sample], device: torch.device, share: bool) -> Predictions:
-        """Pack the samples and find what is asked of them."""
-        if any(sample.trained[0] for sample in samples):
-            raise ValueError("a sample's first token cannot be trained: nothing comes before it")
-        at = [np.flatnonzero(sample.trained) for sample in samples]
-        rows = [s.token_ids[: own[-1]] for s, own in zip(samples, at, strict=True)]
-        packed = pack(rows, device, share)
-        context_T = np.concatenate([i[own - 1] for i, own in zip(packed.index, at, strict=True)])
-        token_T = np.concatenate([s.token_ids[own] for s, own in zip(samples, at, strict=True)])
-        base = int(token_T.max()) + 1
-        asked_P, prediction_T = np.unique(context_T * base + token_T, return_inverse=True)
-        context_C, which_P = np.unique(asked_P // base, return_inverse=True)
-        bounds = [*range(0, len(context_C), CHUNK), len(context_C)]
-        arrays = (context_C, which_P, asked_P % base, prediction_T)
-        chunks = np.searchsorted(which_P, bounds).tolist()
-        return cls(packed, chunks, *(torch.from_numpy(x).to(device) for x in arrays))
-
-    def logprobs(
-        self, model: LoadedModel, temperature: float, entropy: bool = False
-    ) -> torch.Tensor:
-        """Return the logprob of every trained token (T,), with its gradient if that is enabled.
-
-        With `entropy`, that of the prediction stands beside it: (T, 2).
-        """
-        with model.autocast:
-            packed = self.packed
-            hidden_C = model.hidden(packed.ids, packed.positions, packed.plan)[self.context_C]
-            if len(hidden_C) * model.tokenizer.vocab_size <= WHOLE:
-                logprob_P = _predict(
-                    model, hidden_C, self.which_P, self.token_P, temperature, entropy
-                )
-                return logprob_P[self.prediction_T]
-            parts = []
-            predict = torch.compile(_predict, dynamic=True) if model.compile else _predict
-            for first, (begin, end) in zip(
-                range(0, len(hidden_C), CHUNK), itertools.pairwise(self.chunks), strict=True
-            ):
-                which, token = self.which_P[begin:end] - first, self.token_P[begin:end]
-                # Recomputed in the backward pass, so that logits of one chunk exist at a time.
-                parts.append(
-                    checkpoint(
-                        predict, model, hidden_C[first : first + CHUNK], which, token, temperature,
-                        entropy, use_reentrant=False, preserve_rng_state=False,
-                    )
-                )  # fmt: skip
-            return torch.cat(parts)[self.prediction_T]
-
-
-def _predict(
-    model: LoadedModel,
-    hidden_C: torch.Tensor,
-    which_P: torch.Tensor,
-    token_P: torch.Tensor,
-    temperature: float,
-    entropy: bool = False,
-) -> torch.Tensor:
-    logits_CV = model.logits(hidden_C)
-    if temperature != 1.0:
-        logits_CV = logits_CV / temperature
-    total_C = logits_CV.logsumexp(-1)
-    logprob_P = logits_CV[which_P, token_P] - total_C[which_P]
-    if not entropy:
-        return logprob_P
-    # H = log Z - E[logit]
-    entropy_C = total_C - (logits_CV.softmax(-1) * logits_CV).sum(-1)
-    return torch.stack([logprob_P, entropy_C[which_P]], -1)
-
-
-class Reference:
-    """The model before training: its adapters switched off, or else a frozen copy."""
-
-    def __init__(self, model: LoadedModel) -> None:
-        self._adapters: list[Any] = []
-        if all(parameter.requires_grad for parameter in model.network.parameters()):
-            network = copy.deepcopy(model.network).requires_grad_(False).eval()
-            self._model = dataclasses.replace(model, network=network)
-        else:
-            from peft.tuners.tuners_utils import BaseTunerLayer
-
-            layers = model.network.modules()
-            self._adapters = [layer for layer in layers if isinstance(layer, BaseTunerLayer)]
-            self._model = model
-
-    @contextmanager
-    def use(self) -> Iterator[LoadedModel]:
-        """Give the model as it was before training."""
-        try:
-            for layer in self._adapters:
-                layer.enable_adapters(False)
-            yield self._model
-        finally:
-            for layer in self._adapters:
-                layer.enable_adapters(True)
 
 
 def learning_rate(optim: OptimConfig, update: int) -> float:

@@ -1,0 +1,76 @@
+"""How the episodes of a batch are compared, as the settings say: charges, then advantages."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from recollect import advantages
+from recollect.config import TrainConfig
+from recollect.rollout import Group
+from recollect.samples import make_samples
+from recollect.shaping import charged, overlong_charge
+from recollect.train.trainer import Trainer
+
+ESTIMATORS: dict[str, advantages.Estimator] = {
+    "grpo": advantages.grpo,
+    "grpo_std": partial(advantages.grpo, by_std=True),
+    "rloo": advantages.rloo,
+    "reinforce_pp": advantages.raw,
+    "reinforce_pp_baseline": advantages.grpo,
+}
+WHITENED = ("reinforce_pp", "reinforce_pp_baseline", "gdpo")
+"""Those that are compared once more, over the whole batch."""
+
+
+def compare(config: TrainConfig, groups: list[Group]) -> list[list[list[float]]]:
+    """Return the advantages of a batch: one per context of every episode of every group."""
+    if config.advantage == "gdpo":
+        found = [advantages.gdpo(group, config.components) for group in groups]
+    else:
+        estimator = ESTIMATORS[config.advantage]
+        found = [advantages.group_advantages(group, estimator) for group in groups]
+    if config.advantage in WHITENED:
+        found = advantages.whitened(groups, found)
+    share = config.outcome_share
+    if share < 1:
+        steps = [advantages.step_advantages(group) for group in groups]
+        found = [advantages.mixed(*own, share) for own in zip(found, steps, strict=True)]
+    return found
+
+
+def differs(config: TrainConfig, group: Group) -> bool:
+    """Tell whether the episodes of a group can be told apart by how well they did."""
+    if config.advantage == "gdpo":
+        found = advantages.gdpo(group, config.components)
+    else:
+        found = advantages.group_advantages(group, advantages.grpo)
+    if config.outcome_share < 1:
+        found = [*found, *advantages.step_advantages(group)]
+    return any(advantage for own in found for advantage in own)
+
+
+def charge(
+    config: TrainConfig, trainer: Trainer, groups: list[Group]
+) -> tuple[list[Group], dict[str, float]]:
+    """Lower rewards by what the settings charge for; what was paid comes with them."""
+    episodes = [episode for group in groups for episode in group]
+    paid: dict[str, np.ndarray] = {}
+    if config.overlong.limit:
+        limit, margin = config.overlong.limit, config.overlong.margin
+        paid["charge/overlong"] = config.overlong.charge * np.array(
+            [overlong_charge(episode, limit, margin) for episode in episodes]
+        )
+    if config.loss.kl_coef and config.loss.kl_in == "reward":
+        samples = make_samples(groups, advantages.grpo)
+        paid["charge/kl"] = config.loss.kl_coef * np.bincount(
+            [sample.episode - 1 for sample in samples],  # counted from 1, failed ones included
+            weights=trainer.divergences(samples),
+            minlength=len(episodes),
+        )
+    if not paid:
+        return groups, {}
+    total = iter(sum(paid.values(), np.zeros(len(episodes))).tolist())
+    means = {name: float(own.mean()) for name, own in paid.items()}
+    return charged(groups, [[next(total) for _ in group] for group in groups]), means

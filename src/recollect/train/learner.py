@@ -1,0 +1,115 @@
+"""What a run works with: its models, agent and reward, and the episodes they make together.
+
+Knows nothing of updates, run folders or checkpoints.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+
+from recollect.agents.base import Agent
+from recollect.chat import Model
+from recollect.config import DeltaConfig, TrainConfig
+from recollect.errors import UserError
+from recollect.rewards import Reward
+from recollect.rollout import Group, Rollout
+from recollect.seeds import derive
+from recollect.train.cast import Cast
+from recollect.train.comparison import differs
+from recollect.train.model import LoadedModel
+from recollect.train.watcher import Watcher, counter
+from recollect.train.wiring import make_agent, make_reward
+
+
+@dataclass
+class Learner:
+    """What a run works with: one model that samples and learns, and fixed ones.
+
+    A batch of episodes leaves nothing cached: an update makes it stale and needs its memory, and a
+    resumed run, which has nothing of earlier batches, must compute what one never killed does.
+    """
+
+    config: TrainConfig
+    cast: Cast
+    agent: Agent
+    _reward: Reward | None = None
+
+    @classmethod
+    def open(cls, config: TrainConfig) -> Learner:
+        """Load the model, put a sampler on its weights, and connect to fixed ones."""
+        torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
+        cast = Cast.open(config)
+        config.agent.check_window(cast.window)
+        for times in config.rollout.curriculum:  # data that is missing is missed at once
+            config.tasks.longer(times).task(0, config.seed, "train")
+        config.tasks.task(config.val.tasks - 1, config.seed, "test")
+        return cls(config, cast, make_agent(config))
+
+    @property
+    def model(self) -> LoadedModel:
+        """The weights that learn."""
+        if self.cast.trained is None:
+            raise nothing_learns()
+        return self.cast.trained
+
+    def rollout(self, temperature: float, top_p: float) -> Rollout:
+        """Put every model into its role."""
+        models = self.cast.sampling(temperature, top_p)
+        settings = self.config.rollout
+        reward = self.reward(models["answer"])
+        return Rollout(self.agent, models, reward, settings.concurrency, settings.timeout)
+
+    def reward(self, model: Model) -> Reward:
+        """Return the run's reward; one that the policy reads for is new for every batch."""
+        settings = self.config.reward
+        if isinstance(settings, DeltaConfig) and settings.reader == "policy":
+            return make_reward(self.config, model)
+        self._reward = self._reward or make_reward(self.config, model)
+        return self._reward
+
+    async def generate(self, step: int, watcher: Watcher) -> list[Group]:
+        """Run the step's training episodes."""
+        settings = self.config.rollout
+        times = settings.times(step)
+        family = self.config.tasks.longer(times) if times > 1 else self.config.tasks
+        rollout = self.rollout(settings.temperature, settings.top_p)
+        # A step's tasks are its own, drawn on or not: what it does depends on no earlier step.
+        unused = itertools.count((step - 1) * settings.tasks * (settings.refills + 1))
+        groups: list[Group] = []
+        for _ in range(settings.refills + 1):
+            missing = settings.tasks - sum(differs(self.config, group) for group in groups)
+            if not missing:
+                break
+            indices = itertools.islice(unused, missing)
+            tasks = [family.task(i, self.config.seed, "train") for i in indices]
+            count = counter(watcher, "rollout", len(tasks) * settings.n)
+            groups += await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
+        self.cast.reset()
+        return groups
+
+    async def validate(
+        self, watcher: Watcher, times: int = 1, tasks: int | None = None
+    ) -> list[Group]:
+        """Run held-out episodes, at a multiple of the training length."""
+        settings = self.config.val
+        family = self.config.tasks.longer(times)
+        held_out = [
+            family.task(i, self.config.seed, "test") for i in range(tasks or settings.tasks)
+        ]
+        rollout = self.rollout(settings.temperature, settings.top_p)
+        count = counter(watcher, f"validation at {times}x", len(held_out) * settings.n)
+        key = (self.config.seed, "validation")
+        groups = await rollout.groups(held_out, settings.n, key, count)
+        self.cast.reset()
+        return groups
+
+
+def nothing_learns() -> UserError:
+    """Say that a run without a role to train is none."""
+    return UserError(
+        "no role is trainable, so there is nothing to train",
+        "set --models.memory or --models.answer to trainable, or measure with recollect eval",
+    )
