@@ -11,6 +11,7 @@ from recollect.errors import UserError
 USAGE = """recollect: train and evaluate LLM memory agents with reinforcement learning
 
   recollect train [PRESET] [--any.setting value]   train an agent; --dry-run shows what it would do
+  recollect train PRESET --engine verl [...] [-- verl's own settings]     the same on a Ray cluster
   recollect eval PRESET [--any.setting value]      held-out accuracy of a preset, at several lengths
   recollect eval --tasks ... --agents ... --model  agents side by side on task families
   recollect replay FOLDER [--metrics ...]          score a stored evaluation again
@@ -82,8 +83,15 @@ def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
 
 
 def _train(args: list[str]) -> int:
+    from recollect.engines.verl.options import split_engine
+
+    options, args = split_engine(args)
     dry_run = "--dry-run" in args
     config = _config([a for a in args if a != "--dry-run"], "train", "demo")
+    if options.engine == "verl":
+        from recollect.cluster import train_on_cluster
+
+        return train_on_cluster(config, options, dry_run)
     if dry_run:
         from recollect.display import open_console
         from recollect.plan import show_plan

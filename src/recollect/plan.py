@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from recollect.agents.bank import BankAgent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.windows import windows
 from recollect.config import TrainConfig
-from recollect.display.figures import count
+from recollect.display.figures import count, flatten, grid
 from recollect.train.model import HFTokenizer, check_folder, load_tokenizer
 from recollect.types import Task
 
@@ -52,7 +49,7 @@ def show_plan(config: TrainConfig) -> RenderableType:
             f" x {config.val.n}, at the end at {list(config.val.lengths) or 'no other'} lengths"
         ),
     }
-    return Group(_table(dict(flatten(dataclasses.asdict(config)))), "", _table(facts))
+    return Group(grid(dict(flatten(dataclasses.asdict(config)))), "", grid(facts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,21 +147,3 @@ def _memory(config: TrainConfig, parameters: int) -> str:
     return (
         f"{size:.2f} GiB weights and optimiser, up to {config.model.cache_gib:g} GiB sampler cache"
     )
-
-
-def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every setting under its dotted name."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from flatten(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, str(value)
-
-
-def _table(rows: dict[str, str]) -> Table:
-    table = Table.grid(padding=(0, 3, 0, 0))
-    table.add_column(style="bright_black", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        table.add_row(Text(name), Text(value))
-    return table

@@ -1,0 +1,85 @@
+"""`recollect train --engine verl`: the command line's side of a run on a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from recollect.config import TrainConfig
+from recollect.display import open_console
+from recollect.display.figures import count, flatten, grid
+from recollect.engines.verl.launch import Launch, launch, plan_launch
+from recollect.engines.verl.memory import GIB, Demand, demand
+from recollect.engines.verl.options import EngineOptions
+from recollect.engines.verl.translate import ROLLOUT
+
+
+def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool) -> int:
+    """Start a run on verl, or show what it would be."""
+    plan = plan_launch(config, options.overrides)
+    console = open_console()
+    for note in plan.notes:
+        console.print(Text(note, "bright_black"))
+    if dry_run:
+        console.print(show_launch(plan, options.gpu_gib))
+        return 0
+    return launch(plan)
+
+
+def show_launch(plan: Launch, gpu_gib: float) -> RenderableType:
+    """Lay out the command, the settings behind it, and what every GPU must hold."""
+    parts: list[RenderableType] = [
+        Text("settings", "bold"),
+        grid(dict(flatten(dataclasses.asdict(plan.config)))),
+        "",
+        Text("memory of every GPU", "bold"),
+        _memory(plan, gpu_gib),
+        "",
+        Text("command", "bold"),
+        # Not wrapped: it is for copying.
+        Text(plan.shown, "cyan", no_wrap=True, overflow="ignore"),
+    ]
+    return Group(*parts)
+
+
+def _memory(plan: Launch, gpu_gib: float) -> RenderableType:
+    if plan.shape is None:
+        return Text(
+            f"unknown: {plan.config.model.path or 'no model'} is neither a folder nor a known name"
+        )
+    need = demand(plan.shape, plan.keys, gpu_gib * GIB)
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(style="bright_black")
+    table.add_column(justify="right")
+    table.add_column(overflow="fold")
+    for name, size, said in _rows(plan, need, gpu_gib):
+        table.add_row(name, f"{size / GIB:.1f} GiB", Text(said))
+    return table
+
+
+def _rows(plan: Launch, need: Demand, gpu_gib: float) -> list[tuple[str, float, str]]:
+    shape = plan.shape
+    assert shape is not None
+    window = int(plan.keys[f"{ROLLOUT}.max_model_len"])
+    among = f"of {count(shape.parameters)} weights, shared by {need.shards} of {need.gpus} GPUs"
+
+    def verdict(size: float) -> str:
+        return "fits" if size <= gpu_gib * GIB else f"DOES NOT FIT {gpu_gib:g} GiB"
+
+    chats = need.cached_tokens // window
+    room = f"{count(need.cached_tokens)} tokens, {chats:,} whole contexts of {window:,}"
+    return [
+        ("weights", need.weights, among),
+        ("gradients", need.gradients, ""),
+        ("optimiser", need.optimiser, ""),
+        ("gathered layers", need.gathered, ""),
+        ("activations", need.activations, ""),
+        ("logits", need.logits, ""),
+        ("an update", need.update, verdict(need.update)),
+        ("the sampler", need.sampler, "gpu_memory_utilization of the GPU"),
+        ("its cache", need.cache, room if need.cache > 0 else "its weights leave NO ROOM"),
+        ("while sampling", need.sampling, verdict(need.sampling)),
+    ]

@@ -1,0 +1,334 @@
+"""What is given to verl and decides our settings too, and the flags of the published scripts.
+
+A step's tasks are written before verl starts, and agents, rewards and advantages are ours: so what
+says how many tasks there are, or who learns, must reach our settings as well (`SHARED`). MemAgent's
+own flags, which verl never had, are mapped to what they mean here, or refused with the new name.
+Pure, needs no verl.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from recollect.agents.fold import FoldAgent
+from recollect.config import TrainConfig
+from recollect.engines.verl.translate import (
+    ACTOR,
+    DIVERGENCES,
+    MODEL,
+    ROLLOUT,
+    WEIGHINGS,
+    name_of,
+    read,
+)
+from recollect.errors import UserError
+from recollect.tasks.memagent import MemAgentRows
+
+SECTIONS = (
+    *("actor_rollout_ref", "algorithm", "critic", "custom_reward_function", "data"),
+    *("distillation", "global_profiler", "hydra", "model_engine", "ray_kwargs", "recollect"),
+    *("reward", "reward_model", "sandbox_fusion", "skip", "trainer", "transfer_queue"),
+)
+"""The first words of verl's keys."""
+SHORT = {"rollout": ROLLOUT, "actor": ACTOR, "model": MODEL, "ref": "actor_rollout_ref.ref"}
+SHORT["optim"] = f"{ACTOR}.optim"
+
+SHARED: dict[str, str] = {
+    "data.train_batch_size": "rollout.tasks",
+    f"{ROLLOUT}.n": "rollout.n",
+    f"{ROLLOUT}.temperature": "rollout.temperature",
+    f"{ROLLOUT}.top_p": "rollout.top_p",
+    f"{ROLLOUT}.val_kwargs.n": "val.n",
+    f"{ROLLOUT}.val_kwargs.temperature": "val.temperature",
+    f"{ROLLOUT}.val_kwargs.top_p": "val.top_p",
+    f"{ACTOR}.optim.lr": "optim.lr",
+    f"{ACTOR}.optim.weight_decay": "optim.weight_decay",
+    f"{ACTOR}.optim.clip_grad": "optim.clip_norm",
+    f"{ACTOR}.fsdp_config.optimizer_offload": "optim.offload",
+    f"{ACTOR}.clip_ratio_low": "loss.clip_low",
+    f"{ACTOR}.clip_ratio_high": "loss.clip_high",
+    f"{ACTOR}.clip_ratio_c": "loss.dual_clip",
+    f"{ACTOR}.entropy_coeff": "loss.entropy_coef",
+    f"{ACTOR}.kl_loss_coef": "loss.kl_coef",
+    f"{ACTOR}.ppo_max_token_len_per_gpu": "token_budget",
+    f"{MODEL}.path": "model.path",
+    f"{MODEL}.lora_rank": "model.lora.rank",
+    f"{MODEL}.lora_alpha": "model.lora.alpha",
+    "trainer.experiment_name": "name",
+    "trainer.total_training_steps": "steps",
+    "trainer.val_before_train": "val.before_training",
+}
+"""verl's keys and the settings of ours that they decide; verl gets them as they were given."""
+FREQUENCIES = {"trainer.save_freq": "save_freq", "trainer.test_freq": "test_freq"}
+"""verl takes -1 for never; ours stay as they are then."""
+FOLD: dict[str, str] = {
+    "chunk_size": "chunk_size",
+    "max_memorization_length": "max_memory_tokens",
+    "max_final_response_length": "max_answer_tokens",
+    "max_chunks": "max_chunks",
+}
+"""`recurrent.memory.config` and the fold's settings."""
+TWO_STAGE = ("agent_name_override", "training_stage", "fixed_model_api")
+ESTIMATORS = {
+    "rloo": "rloo",
+    "reinforce_plus_plus": "reinforce_pp",
+    "reinforce_plus_plus_baseline": "reinforce_pp_baseline",
+    "gdpo": "gdpo",
+}
+DROPPED: dict[str, str] = {
+    "trainer.total_epochs": "--steps says how long a run is, not epochs",
+    "data.filter_overlong_prompts": "no text is too long: it is read in chunks",
+    "recurrent.memory.config.max_prompt_length": "questions are never cut",
+}
+"""Flags that have nothing left to decide."""
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """Settings and overrides that agree with one another."""
+
+    config: TrainConfig
+    overrides: tuple[str, ...]
+    """What is left for verl, as it was given."""
+    inputs: tuple[Path, ...] = ()
+    """Files of MemAgent's rows that become the tasks."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about flags that were taken otherwise than they say."""
+
+
+def adopt(config: TrainConfig, overrides: Sequence[str]) -> Adopted:
+    """Take from verl's overrides what decides our settings; the rest is verl's alone."""
+    given = {name_of(text): read(text.partition("=")[2]) for text in overrides}
+    for key in given:
+        _refuse(key, given[key])
+    ours = {key for key in given if _is_ours(key)}
+    inputs = _inputs(given)
+    config = _changed(config, given, inputs)
+    notes = [f"{key}: {why}" for key, why in DROPPED.items() if key in given]
+    if inputs:
+        ours |= {"data.train_files", "data.val_files"}
+    left = tuple(text for text in overrides if name_of(text) not in ours)
+    return Adopted(config, left, inputs, tuple(notes))
+
+
+def _is_ours(key: str) -> bool:
+    """Tell whether verl must not see a key."""
+    return (
+        key in DROPPED
+        or key.startswith("recurrent.")
+        or key in (f"{ROLLOUT}.{name}" for name in TWO_STAGE)
+        or key
+        in (
+            *("algorithm.adv_estimator", "algorithm.grpo_use_adv", "data.context_key"),
+            *("data.truncation", "data.shuffle", "reward_model.reward_manager"),
+        )
+    )
+
+
+def _refuse(key: str, value: Any) -> None:
+    """Refuse a flag whose meaning is elsewhere now, with the new name."""
+    first, _, rest = key.partition(".")
+    if first in SHORT:
+        raise UserError(f"verl has no {key}", f"write {SHORT[first]}.{rest}")
+    if first not in (*SECTIONS, "recurrent"):
+        raise UserError(
+            f"verl has no {key}",
+            f"its keys begin with {', '.join(SECTIONS)}; settings of Recollect go before --",
+        )
+    allowed: dict[str, tuple[tuple[Any, ...], str, str]] = {
+        "recurrent.enable": (
+            ("memory",),
+            f"recurrent.enable={value} names no agent",
+            "start from another preset: curator, bank, or a fold for recurrent.enable=memory",
+        ),
+        "recurrent.memory.config.context_key": (
+            ("context",),
+            f"texts cannot be taken from the column {value!r}",
+            "name it context; `recollect data memagent` reads such files",
+        ),
+        "data.context_key": (
+            ("context",),
+            f"texts cannot be taken from the column {value!r}",
+            "name it context; `recollect data memagent` reads such files",
+        ),
+        "data.truncation": (
+            ("center",),
+            "MemoryDataset only support center truncation",
+            "write data.truncation=center, and --agent.max-chunks for how much is kept",
+        ),
+        "data.shuffle": (
+            (False,),
+            "verl may not shuffle: the tasks already come in a random order",
+            "set --seed for another order",
+        ),
+        "reward_model.reward_manager": (
+            ("thread",),
+            f"there is no reward manager {value!r}: rewards are given where an episode ends",
+            "choose the reward with --reward.metric, or start from a preset with another reward",
+        ),
+        "trainer.use_v1": (
+            (True,),
+            "verl's old trainer takes one context per rollout",
+            "leave out trainer.use_v1",
+        ),
+    }
+    if key in allowed and value not in allowed[key][0]:
+        raise UserError(*allowed[key][1:])
+    gone = {
+        "recurrent.memory.path": "start from a preset, or set --agent-name-override",
+        "recurrent.memory.name": "start from a preset, or set --agent-name-override",
+        "custom_reward_function.path": "choose the reward with --reward.metric",
+        "reward.custom_reward_function.path": "choose the reward with --reward.metric",
+        f"{ROLLOUT}.chat_scheduler": "leave it out: every agent is an async function here",
+        f"{ACTOR}.ppo_micro_batch_size": f"set {ACTOR}.ppo_max_token_len_per_gpu",
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": f"set {ACTOR}.ppo_max_token_len_per_gpu",
+    }
+    if key in gone:
+        raise UserError(f"{key} decides nothing here", gone[key])
+    known = ("recurrent.enable", "recurrent.memory.config.context_key", *DROPPED)
+    memory = [f"recurrent.memory.config.{name}" for name in FOLD]
+    if first == "recurrent" and key not in (*known, *memory):
+        raise UserError(f"there is no {key}", f"known are {', '.join(memory)}")
+
+
+def _inputs(given: Mapping[str, Any]) -> tuple[Path, ...]:
+    """Return MemAgent's files, where both splits are named."""
+    files: list[Path] = []
+    for key in ("data.train_files", "data.val_files"):
+        value = given.get(key, [])
+        files += [
+            Path(name).expanduser() for name in ([value] if isinstance(value, str) else value)
+        ]
+    if files and not {"data.train_files", "data.val_files"} <= given.keys():
+        raise UserError(
+            "data.train_files and data.val_files go together",
+            "give both, or neither and set --tasks.folder",
+        )
+    trains = given.get("data.train_files", [])
+    for name in [trains] if isinstance(trains, str) else trains:
+        if "train" not in Path(name).name:
+            raise UserError(
+                f"{name} does not say that it holds training rows",
+                "give it a name with train in it: files without are held out",
+            )
+    return tuple(files)
+
+
+def _changed(
+    config: TrainConfig, given: Mapping[str, Any], inputs: tuple[Path, ...]
+) -> TrainConfig:
+    """Lay all that is given over the settings at once: some are only right together."""
+    changes: dict[str, Any] = {SHARED[key]: value for key, value in given.items() if key in SHARED}
+    changes |= {
+        ours: given[key]
+        for key, ours in FREQUENCIES.items()
+        if isinstance(given.get(key), int) and given[key] > 0
+    }
+    for rule in (_advantage, _updates, _divergence, _weighing, _trackers, _layers, _greedy):
+        changes |= rule(config, given)
+    stage = {name: given[f"{ROLLOUT}.{name}"] for name in TWO_STAGE if f"{ROLLOUT}.{name}" in given}
+    changes |= {name: "" if value is None else str(value) for name, value in stage.items()}
+    if given.get("recurrent.enable") == "memory" and not isinstance(config.agent, FoldAgent):
+        changes["agent"] = FoldAgent()
+    if inputs:
+        stem = "-".join(dict.fromkeys(path.stem for path in inputs))
+        changes["tasks"] = MemAgentRows(folder=config.folder / "data" / stem)
+    fold = {
+        ours: given[f"recurrent.memory.config.{name}"]
+        for name, ours in FOLD.items()
+        if f"recurrent.memory.config.{name}" in given
+    }
+    if fold:
+        agent = changes.get("agent", config.agent)
+        if not isinstance(agent, FoldAgent):
+            raise UserError(
+                "recurrent.memory.config is about an agent that folds",
+                "add recurrent.enable=memory, or start from the preset hotpotqa",
+            )
+        changes["agent"] = replace(agent, **fold)
+    changed: TrainConfig = _laid(config, changes)
+    return changed
+
+
+def _laid(value: Any, changes: Mapping[str, Any]) -> Any:
+    """Replace settings by dotted name, every dataclass once."""
+    fields = {field.name for field in dataclasses.fields(value)}
+    direct = {name: new for name, new in changes.items() if name in fields}
+    for name in sorted({key.partition(".")[0] for key in changes if "." in key}):
+        inner = {key.partition(".")[2]: new for key, new in changes.items()
+                 if key.startswith(f"{name}.")}  # fmt: skip
+        direct[name] = _laid(direct.get(name, getattr(value, name)), inner)
+    return replace(value, **direct)
+
+
+def _advantage(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    named = given.get("algorithm.adv_estimator")
+    if named in ESTIMATORS:
+        return {"advantage": ESTIMATORS[named]}
+    if named not in (None, "grpo"):
+        known = ", ".join(("grpo", *ESTIMATORS))
+        raise UserError(
+            f"algorithm.adv_estimator={named} is not known to compare episodes",
+            f"choose from {known}, or set --advantage",
+        )
+    keys = ("algorithm.grpo_use_adv", "algorithm.norm_adv_by_std_in_grpo")
+    divided = [given[key] for key in keys if key in given]
+    if divided:
+        return {"advantage": "grpo_std" if divided[0] else "grpo"}
+    return {"advantage": "grpo"} if named and not config.advantage.startswith("grpo") else {}
+
+
+def _updates(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    tasks = given.get("data.train_batch_size", config.rollout.tasks)
+    part = given.get(f"{ACTOR}.ppo_mini_batch_size")
+    return {"updates_per_step": max(1, tasks // part)} if part else {}
+
+
+def _divergence(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    named = {
+        **{theirs: ours for ours, theirs in DIVERGENCES.items()},
+        **{k: k for k in DIVERGENCES},
+    }
+    if (kind := given.get(f"{ACTOR}.kl_loss_type")) is not None:
+        if kind not in named:
+            raise UserError(
+                f"{ACTOR}.kl_loss_type={kind} is no divergence here",
+                f"choose from {', '.join(DIVERGENCES.values())}",
+            )
+        changes["loss.kl"] = named[kind]
+    used = given.get(f"{ACTOR}.use_kl_loss")
+    if used is False:
+        changes["loss.kl_coef"] = 0.0
+    elif used and not given.get(f"{ACTOR}.kl_loss_coef", config.loss.kl_coef):
+        changes["loss.kl_coef"] = 0.001
+    if used:
+        changes["loss.kl_in"] = "loss"
+    return changes
+
+
+def _weighing(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    named = {theirs: ours for ours, theirs in WEIGHINGS.items()}
+    mode = given.get(f"{ACTOR}.loss_agg_mode")
+    return {"loss.aggregate": named[mode]} if mode in named else {}
+
+
+def _trackers(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    named = given.get("trainer.logger")
+    if named is None:
+        return {}
+    names = [named] if isinstance(named, str) else named
+    return {"trackers": tuple(name for name in names if name != "console")}
+
+
+def _layers(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    again = given.get(f"{MODEL}.enable_gradient_checkpointing")
+    return {} if again is None else {"model.recompute": float(bool(again))}
+
+
+def _greedy(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {"val.temperature": 0.0} if given.get(f"{ROLLOUT}.val_kwargs.do_sample") is False else {}

@@ -1,0 +1,108 @@
+"""A run on the cluster, from what is asked for to what verl is told, and its start."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recollect.config import TrainConfig
+from recollect.engines.verl.flags import adopt
+from recollect.engines.verl.folder import placed, prepare
+from recollect.engines.verl.shapes import Shape, find_shape
+from recollect.engines.verl.translate import ROLLOUT, Keys, merged, name_of, resolved, translate
+from recollect.errors import UserError
+
+ENTRY = "recollect.engines.verl.main"
+NEEDED = ("verl", "ray", "transfer_queue")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that is decided before anything starts."""
+
+    config: TrainConfig
+    run: Path
+    keys: Keys
+    """All of verl's keys that are set, the user's over ours."""
+    arguments: tuple[str, ...]
+    """For the entry point."""
+    shape: Shape | None
+    inputs: tuple[Path, ...] = ()
+    """Files of MemAgent's rows that become the tasks."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> list[str]:
+        """What is run, here and now."""
+        return [sys.executable, "-m", ENTRY, *self.arguments]
+
+    @property
+    def shown(self) -> str:
+        """The same for people: one override to a line."""
+        lines = [f"python -m {ENTRY}", *(shlex.quote(text) for text in self.arguments)]
+        return " \\\n    ".join(lines)
+
+
+def plan_launch(config: TrainConfig, overrides: Sequence[str]) -> Launch:
+    """Decide what verl is told; `overrides` are verl's own and win."""
+    adopted = adopt(config, overrides)
+    config = placed(adopted.config)
+    run = config.folder / config.name
+    shape = find_shape(config.model.path)
+    keys = translate(config, run, shape.window if shape else None)
+    sizes = {"data.max_prompt_length", "data.max_response_length"}
+    if sizes & {name_of(text) for text in adopted.overrides}:
+        # A window that was given decides how much a server holds.
+        whole = resolved(keys, adopted.overrides)
+        keys[f"{ROLLOUT}.max_model_len"] = sum(int(whole[name]) for name in sizes)
+    arguments = tuple(merged(keys, adopted.overrides))
+    found = resolved(keys, adopted.overrides)
+    return Launch(config, run, found, arguments, shape, adopted.inputs, adopted.notes)
+
+
+def check_installed() -> None:
+    """Refuse to start where verl is missing."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"--engine verl needs {', '.join(missing)}, which this environment does not have",
+            "verl's pins differ from ours: make an environment of its own with `make verl-env`, or"
+            " pip install 'recollect[verl]' in one, and run the same command there",
+        )
+
+
+def launch(plan: Launch) -> int:
+    """Write the run's folder, start verl and wait for it; return its exit status."""
+    check_installed()
+    write_folder(plan)
+    process = subprocess.Popen(plan.command, env=environment())
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue  # it got the signal too, and ends in its own time
+
+
+def write_folder(plan: Launch) -> None:
+    """Write settings, tasks and rows."""
+    if plan.inputs:
+        from recollect.tasks.memagent import MemAgentRows, build_memagent
+
+        tasks = plan.config.tasks
+        assert isinstance(tasks, MemAgentRows)
+        if not (tasks.folder / "manifest.json").exists():
+            build_memagent(plan.inputs, tasks.folder)
+    prepare(plan.config, plan.run)
+
+
+def environment() -> dict[str, str]:
+    """Let verl's processes import what we imported, installed or not."""
+    here = str(Path(__file__).parents[3])
+    path = dict.fromkeys([here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
