@@ -25,12 +25,14 @@ def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool)
         console.print(Text(note, "bright_black"))
     if dry_run:
         console.print(show_launch(plan, options.gpu_gib))
+        # Neither wrapped nor cut: it is for copying.
+        console.print(Text(plan.shown, "cyan"), soft_wrap=True)
         return 0
     return launch(plan)
 
 
 def show_launch(plan: Launch, gpu_gib: float) -> RenderableType:
-    """Lay out the command, the settings behind it, and what every GPU must hold."""
+    """Lay out the settings behind a command, and what every GPU must hold."""
     parts: list[RenderableType] = [
         Text("settings", "bold"),
         grid(dict(flatten(dataclasses.asdict(plan.config)))),
@@ -39,8 +41,6 @@ def show_launch(plan: Launch, gpu_gib: float) -> RenderableType:
         _memory(plan, gpu_gib),
         "",
         Text("command", "bold"),
-        # Not wrapped: it is for copying.
-        Text(plan.shown, "cyan", no_wrap=True, overflow="ignore"),
     ]
     return Group(*parts)
 
