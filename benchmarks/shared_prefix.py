@@ -88,7 +88,7 @@ def backward(
     def keep(*_: object) -> None:
         kept.extend(p.grad.clone() for p in model.trainable_parameters() if p.grad is not None)
 
-    trainer._optimiser.register_step_pre_hook(keep)
+    trainer.optimiser.adam.register_step_pre_hook(keep)
     wait(model)
     started = time.perf_counter()
     metrics = trainer.update(samples)

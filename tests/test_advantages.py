@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from recollect.advantages import (
     Baseline,
+    gae,
     gdpo,
     group_advantages,
     grpo,
@@ -19,6 +20,7 @@ from recollect.advantages import (
     rloo,
     step_advantages,
     whitened,
+    whitened_tokens,
 )
 from recollect.errors import UserError
 from recollect.types import Context, Episode, Failure, Task, Turn
@@ -290,3 +292,49 @@ def test_mixing_by_hand():
 @pytest.mark.parametrize("gain", [0.1, 1 / 3])
 def test_equal_steps_teach_nothing(gain):
     assert step_advantages([stepping(gain, gain)] * 3) == [[0.0] * 3] * 3
+
+
+# --- with a critic --------------------------------------------------------------------------------
+
+
+def test_gae_by_hand():
+    # d = 0 + 0.5 * 2 - 1, 0 + 0.5 * 4 - 2, 3 - 4 = 0, 0, -1
+    # A3 = -1, A2 = 0 + 0.5 * 0.5 * -1, A1 = 0 + 0.25 * -0.25
+    found, returns = gae(np.array([0, 0, 3.0]), np.array([1.0, 2.0, 4.0]), gamma=0.5, lam=0.5)
+    assert found.tolist() == [-0.0625, -0.25, -1.0]
+    assert returns.tolist() == [0.9375, 1.75, 3.0]
+
+
+def test_gae_between_its_extremes():
+    rewards, values = np.array([0.5, 0, 1.0]), np.array([0.2, 0.7, 0.4])
+    # lam = 1: all that is still to come, less what was expected; lam = 0: one step ahead.
+    assert gae(rewards, values)[0] == pytest.approx([1.3, 0.3, 0.6])
+    assert gae(rewards, values, lam=0.0)[0] == pytest.approx([1.0, -0.3, 0.6])
+    assert [len(x) for x in gae(np.empty(0), np.empty(0))] == [0, 0]
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0, 1), st.floats(0, 1))
+def test_gae_is_the_discounted_sum_of_what_surprised(seed, gamma, lam):
+    """Rows with gaps between replies and pads behind, summed term by term."""
+    rng = np.random.default_rng(seed)
+    rewards, values = rng.normal(size=(2, 12))
+    drawn = rng.random(12) < 0.6
+    at = np.flatnonzero(drawn)
+    found, returns = gae(rewards[at], values[at], gamma, lam)
+    for i, t in enumerate(at):
+        total = 0.0
+        for distance, later in enumerate(at[i:]):
+            after = at[at > later]
+            coming = gamma * values[after[0]] if len(after) else 0.0
+            total += (gamma * lam) ** distance * (rewards[later] + coming - values[later])
+        assert found[i] == pytest.approx(total, rel=1e-9, abs=1e-12)
+        assert returns[i] == pytest.approx(total + values[t], rel=1e-9, abs=1e-12)
+
+
+def test_tokens_are_whitened_over_the_batch():
+    # mean 2, variance (1 + 1 + 0 + 0) / 3
+    found = whitened_tokens([np.array([1.0, 3.0]), np.array([2.0]), np.empty(0), np.array([2.0])])
+    size = (2 / 3 + 1e-8) ** 0.5
+    assert [own.tolist() for own in found] == [[-1 / size, 1 / size], [0.0], [], [0.0]]
+    assert whitened_tokens([np.array([5.0])])[0].tolist() == [5.0]
+    assert whitened_tokens([]) == []

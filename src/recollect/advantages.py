@@ -161,6 +161,42 @@ def whitened(
     return result
 
 
+def gae(
+    rewards_T: np.ndarray, values_T: np.ndarray, gamma: float = 1.0, lam: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Generalised advantage estimation over the T sampled tokens of one context; also the returns.
+
+    d_t = r_t + gamma V_(t+1) - V_t, with V_(T+1) = 0
+    A_t = d_t + gamma lam A_(t+1), with A_(T+1) = 0
+    return_t = A_t + V_t, which the critic learns to expect
+
+    V_t is expected where token t is drawn. What stands between two replies of a context (a tool's
+    result) was not drawn: it has no t. With gamma = lam = 1, A_t = (all rewards from t on) - V_t.
+    """
+    rewards_T, values_T = (np.asarray(x, dtype=np.float64) for x in (rewards_T, values_T))
+    next_T = np.append(values_T[1:], 0.0)[: len(values_T)]
+    delta_T = rewards_T + gamma * next_T - values_T
+    advantage_T = np.empty_like(delta_T)
+    later = 0.0
+    for t in reversed(range(len(delta_T))):
+        later = delta_T[t] + gamma * lam * later
+        advantage_T[t] = later
+    return advantage_T, advantage_T + values_T
+
+
+def whitened_tokens(advantages: Sequence[np.ndarray], epsilon: float = 1e-8) -> list[np.ndarray]:
+    """A' = (A - mean(A)) / sqrt(var(A) + epsilon) over all tokens of the batch.
+
+    Each array holds the tokens of one context. The variance is the sample's (n - 1). A lone token
+    stays as it is.
+    """
+    every = np.concatenate([np.empty(0), *advantages])
+    if len(every) < 2:
+        return [own.copy() for own in advantages]
+    center, scale = mean(every), float(np.sqrt(every.var(ddof=1) + epsilon))
+    return [(own - center) / scale for own in advantages]
+
+
 def _strata(group: Sequence[Episode]) -> list[dict[int, list[int]]]:
     """Find what is compared: per stratum, which contexts of which episodes learn in it."""
     strata: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))

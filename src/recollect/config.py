@@ -25,7 +25,7 @@ from recollect.tasks.recall import Recall
 from recollect.tasks.squad import Squad
 from recollect.tasks.twowiki import TwoWiki
 from recollect.tasks.world import World
-from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
+from recollect.train.settings import CriticConfig, LossConfig, ModelConfig, OptimConfig
 
 
 @dataclass(frozen=True)
@@ -223,19 +223,23 @@ class TrainConfig:
     embed: EmbedConfig = EmbedConfig()
     rollout: RolloutConfig = RolloutConfig()
     advantage: Literal[
-        "grpo", "grpo_std", "rloo", "reinforce_pp", "reinforce_pp_baseline", "gdpo"
+        "grpo", "grpo_std", "rloo", "reinforce_pp", "reinforce_pp_baseline", "gdpo", "gae"
     ] = "grpo"
-    """How an episode is compared: with its siblings, or (reinforce_pp) with the whole batch."""
+    """How an episode is compared: with its siblings, (reinforce_pp) with the whole batch, or (gae)
+    token by token with what a critic expects."""
     components: tuple[str, ...] = ()
     """For gdpo: the parts of the reward, by the names of their scores, that are compared apart."""
     outcome_share: float = 1.0
     """Below 1: the rest of an advantage comes from what each rewriting of the memory gained of the
     answers' words, compared step by step. ReMemR1 takes 0.8."""
+    critic: CriticConfig = CriticConfig()
     overlong: OverlongConfig = OverlongConfig()
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
     updates_per_step: int = 1
     """Optimiser steps per batch, whatever the number of contexts in it."""
+    epochs: int = 1
+    """How often a batch is gone through, with so many steps each time."""
     token_budget: int = 16384
     """Tokens computed at once in an update; a prefix that samples share counts once."""
     val: ValidationConfig = ValidationConfig()
@@ -278,6 +282,7 @@ class TrainConfig:
             "save_freq": self.save_freq,
             "keep": self.keep,
             "updates_per_step": self.updates_per_step,
+            "epochs": self.epochs,
             "token_budget": self.token_budget,
         }
         for name, count in counts.items():
@@ -312,12 +317,33 @@ class TrainConfig:
                 "charges lower the whole reward, which gdpo does not look at",
                 "set --overlong.limit 0 and --loss.kl-in loss, or another --advantage",
             )
+        self._check_critic()
         if isinstance(self.agent, CuratorAgent):
             self._check_curator(self.agent)
         elif isinstance(self.reward, DeltaConfig):
             raise UserError(
                 "the reward compares stores of memories, but the agent edits none",
                 "start from the preset curator or locomo",
+            )
+
+    def _check_critic(self) -> None:
+        if self.advantage != "gae":
+            if self.critic != CriticConfig():
+                raise UserError(
+                    f"there is no critic to set with the advantage {self.advantage}",
+                    "set --advantage gae, or leave the settings of --critic out",
+                )
+            return
+        if self.outcome_share < 1 or self.rollout.refills:
+            raise UserError(
+                "a critic judges by outcomes, and learns from groups without differences too",
+                "set --outcome-share 1 and --rollout.refills 0, or another --advantage",
+            )
+        if self.critic.warmup >= self.steps:
+            raise UserError(
+                f"in {self.steps} steps with a warm-up of {self.critic.warmup} only the critic"
+                " would learn",
+                "set --critic.warmup below --steps",
             )
 
     def _check_curator(self, agent: CuratorAgent) -> None:

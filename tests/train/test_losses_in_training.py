@@ -8,7 +8,7 @@ import torch
 
 from recollect.train.model import LoadedModel
 from recollect.train.predictions import Predictions
-from recollect.train.settings import LossConfig, OptimConfig
+from recollect.train.settings import LoraConfig, LossConfig, OptimConfig
 from recollect.train.trainer import Trainer
 from recollect.types import Sample
 from tests.train.plain import (
@@ -182,3 +182,74 @@ def test_rewarded_tokens_become_likely(tmp_path, config):
     Trainer(model, config, OptimConfig(lr=1e-4, warmup_steps=0)).update(samples)
     better, worse = logprobs().sum(1) - before.sum(1)
     assert better > 0 > worse
+
+
+# --- what is not computed -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "passes"),
+    [
+        ({"kl_coef": 0.0}, {}, 1),  # the sampler's logprobs are the old ones, and no reference
+        ({"kl_coef": 0.1}, {}, 2),
+        ({"kl_coef": 0.0}, {"updates_per_step": 2}, 2),
+        ({"kl_coef": 0.0, "tis_cap": 2.0}, {}, 1),
+        ({"kl_coef": 0.0, "tis_cap": 2.0}, {"updates_per_step": 2}, 1 + 2),
+        ({"kl_coef": 0.0}, {"epochs": 2}, 1 + 2),  # used again: the trainer's own, computed once
+        ({"kl_coef": 0.1}, {"epochs": 3, "updates_per_step": 2}, 1 + 3 * 2 * 2),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 2])
+def test_only_needed_passes_are_spent(tmp_path, config, more, passes, rank):
+    model = make_model(tmp_path, lora=LoraConfig(rank=rank))
+    trainer = Trainer(model, LossConfig(**config), OptimConfig(warmup_steps=0), **more)
+    samples = [
+        sample([1, 2, i, 3], [2, 3], 1.0 if i else -1.0, group=i, episode=i) for i in range(2)
+    ]
+    count = 0
+
+    def seen(*_: object) -> None:
+        nonlocal count
+        count += 1
+
+    trained = model.network.get_decoder()
+    networks = [trained]
+    if trainer._reference:
+        with trainer._reference.use() as reference:
+            assert (reference is model) == bool(rank)  # adapters: the base is the reference
+            if not rank:
+                networks.append(reference.network.get_decoder())
+    for network in networks:
+        network.register_forward_hook(seen)
+    report = trainer.update(samples)
+    assert count == passes
+    assert report["train/updates"] == more.get("epochs", 1) * more.get("updates_per_step", 1)
+    assert (trainer._reference is None) == (config["kl_coef"] == 0)
+
+
+def test_a_batch_without_differences_costs_no_pass(tmp_path):
+    model = make_model(tmp_path)
+    trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
+    model.network.get_decoder().register_forward_hook(lambda *_: pytest.fail("computed"))
+    report = trainer.update([sample([1, 2, i], [1, 2], 0.0, group=i) for i in range(3)])
+    assert report["train/updates_empty"] == 1 and report["tokens/packed"] == 0
+
+
+def test_a_batch_used_again_is_held_against_the_weights_before_it(tmp_path):
+    """Where the sampler is off by 1.3, using a batch once clips it; using it again does not."""
+    model, plain = make_model(tmp_path), plain_model(tmp_path)
+    samples = random_samples(3)
+    for s in samples:
+        with torch.no_grad():
+            now = plain_logprobs(plain, s, 1.0).numpy()
+        s.logprobs[1:] = np.where(s.trained[1:], now - np.log(1.3), 0.0)
+        s.advantages[s.trained] = 1.0
+    still = OptimConfig(lr=0.0, weight_decay=0.0)
+    once = Trainer(model, LossConfig(kl_coef=0.0), still).update(samples)
+    again = Trainer(model, LossConfig(kl_coef=0.0), still, epochs=2).update(samples)
+    assert once["train/clip_high"] == 1.0 and again["train/clip_high"] == 0.0
+    assert again["train/mismatch_ratio_max"] == pytest.approx(1.3, rel=1e-4)  # logged all the same
+    assert again["train/pg_loss"] == pytest.approx(-1.0, rel=1e-4)
+    moving = OptimConfig(lr=0.05, warmup_steps=0, weight_decay=0.0)
+    moved = Trainer(model, LossConfig(kl_coef=0.0), moving, epochs=4).update(samples)
+    assert moved["train/clip_high"] > 0.0

@@ -15,9 +15,10 @@ from recollect.advantages import grpo
 from recollect.policies.local import LocalPolicy
 from recollect.samples import make_samples
 from recollect.train.model import LoadedModel
+from recollect.train.optimiser import learning_rate
 from recollect.train.predictions import Predictions
 from recollect.train.settings import LoraConfig, LossConfig, OptimConfig
-from recollect.train.trainer import Trainer, learning_rate, split_by_group
+from recollect.train.trainer import Trainer, split_by_group
 from recollect.types import Context, Episode, Failure, Sample, Sampling, Task, Turn
 from tests.train.plain import make_model, random_samples, sample
 
@@ -163,14 +164,14 @@ def test_updates_are_fixed_however_many_samples(model, count):
         object.__setattr__(s, "group", number % 4)
         s.advantages[s.trained] = 1.0
     report = trainer.update(samples)
-    assert trainer.updates == report["train/updates"] == 4
-    assert {int(v["step"]) for v in trainer._optimiser.state.values()} == {4}
+    assert trainer.optimiser.updates == report["train/updates"] == 4
+    assert {int(v["step"]) for v in trainer.optimiser.adam.state.values()} == {4}
 
 
 def test_fewer_groups_than_updates_leave_empty_ones(model):
     trainer = Trainer(model, NO_KL, FAST, updates_per_step=3)
     report = trainer.update([sample([1, 2, 0], [1, 2], 1.0, group=7)])
-    assert trainer.updates == 3
+    assert trainer.optimiser.updates == 3
     assert report["train/updates_empty"] == 2
 
 
@@ -182,7 +183,7 @@ def test_nothing_to_learn_from_moves_nothing(model, samples):
     start = weights(model)
     report = trainer.update(samples)
     assert same(weights(model), start)
-    assert trainer.updates == 4
+    assert trainer.optimiser.updates == 4
     assert report["train/updates_empty"] == 2
     assert report["train/grad_norm"] == 0.0
     assert all(np.isfinite(value) for value in report.values())
@@ -194,7 +195,7 @@ def test_a_non_finite_gradient_is_skipped_and_counted(model):
     report = trainer.update([sample([1, 2, 0], [1, 2], float("nan"))])
     assert report["train/updates_skipped"] == 1
     assert same(weights(model), start)
-    assert trainer.updates == 1
+    assert trainer.optimiser.updates == 1
     report = trainer.update([sample([1, 2, 0], [1, 2], 1.0)])
     assert report["train/updates_skipped"] == 0
     assert np.isfinite(report["train/grad_norm"])
@@ -216,7 +217,7 @@ def test_the_gradient_is_clipped(model):
     trainer = Trainer(model, NO_KL, OptimConfig(lr=0.0, clip_norm=0.25))
     report = trainer.update([sample([1, 2, 0], [1, 2], 50.0, logprobs=-6.0)])
     assert report["train/grad_norm"] > 0.25
-    tensors, _ = trainer.state()
+    tensors, _ = trainer.optimiser.state()
     moments = [t for name, t in tensors.items() if name.endswith("/exp_avg")]
     assert float(torch.stack([m.norm() for m in moments]).norm()) == pytest.approx(0.025, rel=1e-3)
 
@@ -226,7 +227,7 @@ def test_a_resumed_trainer_goes_on_bit_for_bit(model, tmp_path):
     batches = [random_samples(seed) for seed in range(4)]
     for batch in batches[:2]:
         trainer.update(batch)
-    tensors, counters = copy.deepcopy(trainer.state())
+    tensors, counters = copy.deepcopy(trainer.optimiser.state())
     middle = weights(model)
     reports = [trainer.update(batch) for batch in batches[2:]]
     end = weights(model)
@@ -234,7 +235,7 @@ def test_a_resumed_trainer_goes_on_bit_for_bit(model, tmp_path):
     fresh = make_model(tmp_path)
     again = Trainer(fresh, LossConfig(kl_coef=0.01), OptimConfig(lr=1e-3), updates_per_step=2)
     fresh.network.load_state_dict(middle, strict=False)
-    again.restore(tensors, counters)
+    again.optimiser.restore(tensors, counters)
     assert [again.update(batch) for batch in batches[2:]] == reports
     assert same(weights(fresh), end)
 

@@ -30,7 +30,7 @@ def run_held_out(config: TrainConfig) -> int:
 
 async def evaluate(config: TrainConfig, watcher: Watcher) -> dict[int, Accuracy]:
     """Measure at every multiple of the training length that the settings name."""
-    learner = Learner.open(config)
+    learner = Learner.open(config, learns=False)
     for note in learner.cast.notes if config.models.fixed else ():
         watcher.note(note)
     try:

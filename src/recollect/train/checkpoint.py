@@ -8,36 +8,51 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from recollect.errors import UserError
 from recollect.train.model import LoadedModel
-from recollect.train.trainer import Trainer
+from recollect.train.optimiser import Optimiser
 
 WEIGHTS, OPTIMISER, COUNTERS = "weights.safetensors", "optimiser.safetensors", "trainer.json"
+CRITIC = "critic-"
+"""What the names of a critic's files begin with."""
 
 
-def save(folder: Path, model: LoadedModel, trainer: Trainer) -> None:
-    """Write all that a resumed run needs to go on bit for bit."""
-    save_file(_trained_weights(model), folder / WEIGHTS)
-    tensors, counters = trainer.state()
-    save_file(tensors, folder / OPTIMISER)
-    (folder / COUNTERS).write_text(json.dumps(counters, indent=1, sort_keys=True))
+class Trained(Protocol):
+    """Whoever moves a model's weights."""
+
+    optimiser: Optimiser
 
 
-def load(folder: Path, model: LoadedModel, trainer: Trainer) -> None:
+def save(folder: Path, model: LoadedModel, trainer: Trained, prefix: str = "") -> None:
+    """Write all of a model that a resumed run needs to go on bit for bit."""
+    save_file(_trained_weights(model), folder / f"{prefix}{WEIGHTS}")
+    tensors, counters = trainer.optimiser.state()
+    save_file(tensors, folder / f"{prefix}{OPTIMISER}")
+    counted = json.dumps(counters, indent=1, sort_keys=True)
+    (folder / f"{prefix}{COUNTERS}").write_text(counted)
+
+
+def load(folder: Path, model: LoadedModel, trainer: Trained, prefix: str = "") -> None:
     """Read a checkpoint back into a freshly loaded model and its trainer."""
-    load_weights(folder, model)
-    counters: dict[str, Any] = json.loads((folder / COUNTERS).read_text())
-    trainer.restore(load_file(folder / OPTIMISER, device=str(model.device)), counters)
+    load_weights(folder, model, prefix)
+    counters: dict[str, Any] = json.loads((folder / f"{prefix}{COUNTERS}").read_text())
+    tensors = load_file(folder / f"{prefix}{OPTIMISER}", device=str(model.device))
+    trainer.optimiser.restore(tensors, counters)
 
 
-def load_weights(folder: Path, model: LoadedModel) -> None:
+def load_weights(folder: Path, model: LoadedModel, prefix: str = "") -> None:
     """Read a checkpoint's weights into a freshly loaded model."""
-    weights = load_file(folder / WEIGHTS, device=str(model.device))
+    if not (folder / f"{prefix}{WEIGHTS}").exists():
+        raise UserError(
+            f"the checkpoint {folder} holds no {prefix}{WEIGHTS}",
+            "go on with the --advantage it was made with, or name another checkpoint",
+        )
+    weights = load_file(folder / f"{prefix}{WEIGHTS}", device=str(model.device))
     own = _trained_weights(model)
     if _shapes(weights) != _shapes(own):
         raise UserError(

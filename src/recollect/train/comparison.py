@@ -19,6 +19,7 @@ ESTIMATORS: dict[str, advantages.Estimator] = {
     "rloo": advantages.rloo,
     "reinforce_pp": advantages.raw,
     "reinforce_pp_baseline": advantages.grpo,
+    "gae": advantages.raw,  # the critic compares, token by token
 }
 WHITENED = ("reinforce_pp", "reinforce_pp_baseline", "gdpo")
 """Those that are compared once more, over the whole batch."""

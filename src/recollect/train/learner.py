@@ -19,6 +19,7 @@ from recollect.rollout import Group, Rollout
 from recollect.seeds import derive
 from recollect.train.cast import Cast
 from recollect.train.comparison import differs
+from recollect.train.critic import load_critic
 from recollect.train.model import LoadedModel
 from recollect.train.watcher import Watcher, counter
 from recollect.train.wiring import make_agent, make_reward
@@ -35,18 +36,25 @@ class Learner:
     config: TrainConfig
     cast: Cast
     agent: Agent
+    critic: LoadedModel | None = None
     _reward: Reward | None = None
 
     @classmethod
-    def open(cls, config: TrainConfig) -> Learner:
-        """Load the model, put a sampler on its weights, and connect to fixed ones."""
+    def open(cls, config: TrainConfig, learns: bool = True) -> Learner:
+        """Load the model, put a sampler on its weights, and connect to fixed ones.
+
+        What is needed for nothing but learning, a critic, is loaded only if `learns`.
+        """
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
         cast = Cast.open(config)
         config.agent.check_window(cast.window)
         for times in config.rollout.curriculum:  # data that is missing is missed at once
             config.tasks.longer(times).task(0, config.seed, "train")
         config.tasks.task(config.val.tasks - 1, config.seed, "test")
-        return cls(config, cast, make_agent(config))
+        critic = None
+        if learns and config.advantage == "gae" and cast.trained:
+            critic = load_critic(config.model, config.critic, cast.trained)
+        return cls(config, cast, make_agent(config), critic)
 
     @property
     def model(self) -> LoadedModel:

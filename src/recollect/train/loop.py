@@ -10,17 +10,14 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from types import FrameType
 
 from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.runs import Run
-from recollect.samples import samples_of
 from recollect.train import checkpoint, report
-from recollect.train.comparison import charge, compare, differs
 from recollect.train.learner import Learner
-from recollect.train.trainer import Trainer
+from recollect.train.learning import Learning
 from recollect.train.watcher import Watcher
 from recollect.validation import Accuracy, accuracy, by_category
 
@@ -53,18 +50,10 @@ async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
 
 async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
     config = learner.config
-    trainer = Trainer(
-        learner.model,
-        config.loss,
-        config.optim,
-        updates_per_step=config.updates_per_step,
-        token_budget=config.token_budget,
-        temperature=config.rollout.temperature,
-    )
-    save = partial(checkpoint.save, model=learner.model, trainer=trainer)
+    learning = Learning(learner)
     outcome = Outcome(0, sum(p.numel() for p in learner.model.trainable_parameters()))
     if run.checkpoint:
-        checkpoint.load(run.checkpoint.path, learner.model, trainer)
+        learning.load(run.checkpoint.path)
         outcome.step = run.checkpoint.step
         watcher.note(f"resumed after step {outcome.step}")
     elif config.val.before_training:
@@ -81,28 +70,17 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
                 refuse_dead(outcome.groups, f"step {step}")
             except UserError:  # such as a server that is gone
                 if outcome.step:
-                    run.save(outcome.step, save)
+                    run.save(outcome.step, learning.save)
                 raise
             clock.lap("rollout")
             validates = step % config.test_freq == 0 or step == config.steps
             if validates and learner.cast.clients and outcome.step:
                 # Were the server to go during the validation, nothing after this could be saved.
-                run.save(outcome.step, save)
+                run.save(outcome.step, learning.save)
             watcher.phase("update", 0, 0)
-            kept = outcome.groups
-            if config.rollout.refills:
-                kept = [group for group in kept if differs(config, group)]
-            groups, charges = charge(config, trainer, kept)
-            samples = samples_of(groups, compare(config, groups))
-            updated = trainer.update(samples)
+            learned = learning.learn(step, outcome.groups)
             clock.lap("update")
-            metrics = {
-                **report.episode_metrics(outcome.groups),
-                **({"groups/kept": len(kept)} if config.rollout.refills else {}),
-                **charges,
-                **report.sample_metrics(samples),
-                **updated,
-            }
+            metrics = {**report.episode_metrics(outcome.groups), **learned}
             if validates:
                 metrics |= await measure(learner, run, watcher, step)
                 clock.lap("validation")
@@ -110,10 +88,10 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             run.log(step, metrics | clock.times)
             outcome.step = step
             if step % config.save_freq == 0:
-                run.save(step, save)
+                run.save(step, learning.save)
             watcher.step(step, metrics | clock.times, outcome.groups)
         if outcome.step:
-            run.save(outcome.step, save)
+            run.save(outcome.step, learning.save)
 
     outcome.finished = outcome.step >= config.steps
     if outcome.finished:

@@ -30,7 +30,8 @@ class TrainedTokens:
     reference_T: torch.Tensor | None = None
     """Under the model it may not stray from; None leaves the KL term out."""
     old_T: torch.Tensor | None = None
-    """With TIS: under the trainer's own weights before the batch; None takes the present ones."""
+    """Under the trainer's own weights before the batch, where it is used more than once; None takes
+    the sampler's for these, and with TIS the present ones."""
     entropy_T: torch.Tensor | None = None
     """Of the prediction that it was drawn from; carries the gradient."""
     sequence_T: torch.Tensor | None = None
@@ -90,23 +91,24 @@ class PolicyLoss:
 def policy_loss(config: LossConfig, tokens: TrainedTokens) -> PolicyLoss:
     """loss = sum_t w_t (u_t pg_t + kl_coef kl_t - entropy_coef H_t), pg by `config.kind`.
 
-    u = 1, and pg's ratio is taken against the behaviour policy. With TIS both change:
-    u = min(old / behaviour, cap), a constant, and the ratio is taken against `old`.
+    u = 1, and pg's ratio is taken against the behaviour policy, or against `old` where that is
+    given. With TIS u = min(old / behaviour, cap), a constant, and the ratio is against `old`.
     """
     advantage_T, weight_T = tokens.advantage_T, tokens.weight_T
     log_ratio_T = bounded(tokens.logprob_T - tokens.behaviour_T)
     ratio_T = log_ratio_T.exp()
     correction_T, moved_T = None, log_ratio_T
-    if config.tis_cap:
+    if config.tis_cap or tokens.old_T is not None:
         old_T = tokens.logprob_T.detach() if tokens.old_T is None else tokens.old_T
-        correction_T = truncated_weight(old_T, tokens.behaviour_T, config.tis_cap)
         moved_T = bounded(tokens.logprob_T - old_T)
+        if config.tis_cap:
+            correction_T = truncated_weight(old_T, tokens.behaviour_T, config.tis_cap)
     if config.kind == "gspo":
         terms = gspo(config, sequence_ratio(tokens, moved_T), advantage_T)
     elif config.kind == "cispo":
         terms = cispo(config, moved_T.exp(), advantage_T, tokens.logprob_T)
     else:
-        terms = ppo(config, moved_T.exp() if config.tis_cap else ratio_T, advantage_T)
+        terms = ppo(config, ratio_T if moved_T is log_ratio_T else moved_T.exp(), advantage_T)
 
     pg_T = terms.pg_T if correction_T is None else correction_T * terms.pg_T
     pg_loss = (weight_T * pg_T).sum()

@@ -6,14 +6,14 @@ Knows nothing of losses or optimisers.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from recollect.train.batch import Packed, pack
+from recollect.train.batch import Packed, pack, plan_micro_batches
 from recollect.train.model import LoadedModel
 from recollect.types import Sample
 
@@ -92,6 +92,38 @@ class Predictions:
                     )
                 )  # fmt: skip
             return torch.cat(parts)[self.prediction_T]
+
+    def values(self, critic: LoadedModel) -> torch.Tensor:
+        """Return what a critic expects where every trained token is drawn (T,), float32.
+
+        Its head has one output, and what it says of a context holds for all tokens that follow it.
+        """
+        with critic.autocast:
+            packed = self.packed
+            hidden_C = critic.hidden(packed.ids, packed.positions, packed.plan)[self.context_C]
+            value_C = critic.network.get_output_embeddings()(hidden_C)[:, 0].float()
+            return value_C[self.which_P][self.prediction_T]
+
+
+def by_sample(
+    samples: Sequence[Sample],
+    token_budget: int,
+    device: torch.device,
+    share: bool,
+    ask: Callable[[Predictions], torch.Tensor],
+) -> list[np.ndarray]:
+    """Ask for a number at every trained token, without a gradient; return one array per sample."""
+    found = [np.empty(0, dtype=np.float32)] * len(samples)
+    asked = [i for i, sample in enumerate(samples) if sample.trained.any()]
+    for run in plan_micro_batches([samples[i] for i in asked], token_budget):
+        part = [asked[i] for i in run]
+        predicted = Predictions.of([samples[i] for i in part], device, share)
+        with torch.no_grad():
+            number_T = ask(predicted).float().cpu().numpy()
+        ends = np.cumsum([samples[i].trained.sum() for i in part])
+        for i, own in zip(part, np.split(number_T, ends[:-1]), strict=True):
+            found[i] = own
+    return found
 
 
 def _predict(

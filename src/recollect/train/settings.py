@@ -107,3 +107,39 @@ class LossConfig:
             raise UserError(f"loss.dual_clip is {self.dual_clip}", "set --loss.dual-clip above 1")
         if self.length < 1:
             raise UserError(f"loss.length is {self.length}", "set --loss.length to 1 or more")
+
+
+@dataclass(frozen=True)
+class CriticConfig:
+    """A model that learns what reward to expect, for the advantages of `gae`.
+
+    It starts with the policy's weights and a head of its own, and is set as the policy is in all
+    that `model` and `optim` say, its rate apart.
+    """
+
+    path: str = ""
+    """The model it starts with, if not the one that is trained."""
+    lr: float = 1e-5
+    warmup: int = 0
+    """Steps at the start in which only the critic learns."""
+    cliprange_value: float = 0.5
+    """How far a value may usefully move in one step."""
+    gamma: float = 1.0
+    """What a reward is worth one token earlier."""
+    lam: float = 1.0
+    """1 trusts rewards alone, 0 the critic's next value."""
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(
+                    f"critic.{name} is {getattr(self, name)}", f"set --critic.{name} from 0 to 1"
+                )
+        if self.lr <= 0 or self.cliprange_value <= 0:
+            raise UserError(
+                f"a critic with lr {self.lr} and cliprange_value {self.cliprange_value} never"
+                " learns",
+                "set --critic.lr and --critic.cliprange-value above 0",
+            )
+        if self.warmup < 0:
+            raise UserError(f"critic.warmup is {self.warmup}", "set --critic.warmup to 0 or more")

@@ -11,14 +11,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
 from recollect.train.batch import plan_micro_batches
-from recollect.train.host_adam import HostAdamW
 from recollect.train.loss import (
     DIVERGENCES,
     LossStats,
@@ -28,7 +26,8 @@ from recollect.train.loss import (
     policy_loss,
 )
 from recollect.train.model import LoadedModel
-from recollect.train.predictions import Predictions
+from recollect.train.optimiser import Optimiser
+from recollect.train.predictions import Predictions, by_sample
 from recollect.train.reference import Reference
 from recollect.train.rows import Row, sequences, with_episode_ratios
 from recollect.train.settings import LossConfig, OptimConfig
@@ -60,43 +59,46 @@ class Trainer:
         loss: LossConfig,
         optim: OptimConfig,
         updates_per_step: int = 1,
+        epochs: int = 1,
         token_budget: int = 16384,
         temperature: float = 1.0,
         share: bool = True,
     ) -> None:
         self.model = model
         self.loss = loss
-        self.optim = optim
         self.updates_per_step = updates_per_step
+        self.epochs = epochs
+        """How often a batch is gone through."""
         self.token_budget = token_budget
         self.temperature = temperature
         """The sampler's: logprobs of both are under softmax(logits / temperature)."""
         self.aggregate = aggregate_of(loss)
         self.share = share
         """False computes every row whole: slower, and the same gradient."""
-        self.updates = 0
-        """Optimiser steps so far, those without effect included: they decide the learning rate."""
-        adam: Any = HostAdamW if optim.offload else partial(torch.optim.AdamW, fused=True)
-        self._optimiser = adam(
-            model.trainable_parameters(),
-            lr=optim.lr,
-            betas=optim.betas,
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-        )
+        self.optimiser = Optimiser(model, optim)
         self._reference = Reference(model) if loss.kl_coef else None
 
     def update(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Learn from one batch in exactly `updates_per_step` optimiser steps."""
+        """Learn from one batch in exactly `updates_per_step` optimiser steps per epoch."""
         done = []
-        lr = learning_rate(self.optim, self.updates)
+        lr = self.optimiser.rate
+        parts = split_by_group(samples, self.updates_per_step)
         with self.model.training():
-            # Used once, a batch meets the weights it was drawn with: nothing to remember of them.
-            remember = self.loss.tis_cap > 0 and self.updates_per_step > 1
-            old = self._logprobs(samples, self.model) if remember else [None] * len(samples)
-            for part in split_by_group(samples, self.updates_per_step):
+            old: Sequence[np.ndarray | None] = [None] * len(samples)
+            if self._remembers:
+                old = self._logprobs(samples, self.model)
+            for part in parts * self.epochs:
                 done.append(self._update([samples[i] for i in part], [old[i] for i in part]))
         return {"train/lr": lr, **summarise(done)}
+
+    @property
+    def _remembers(self) -> bool:
+        """Whether the logprobs of the weights before the batch are computed.
+
+        A batch that is used once needs none: the sampler's are those of the weights that drew it.
+        Used again, it is held against the trainer's own, and so is what TIS corrects.
+        """
+        return self.epochs > 1 or (self.loss.tis_cap > 0 and self.updates_per_step > 1)
 
     def divergences(self, samples: Sequence[Sample]) -> list[float]:
         """Estimate how far each sample strays from the reference: its tokens' KL, summed."""
@@ -109,41 +111,15 @@ class Trainer:
             for own, ref in zip((s.logprobs[s.trained] for s in samples), reference, strict=True)
         ]
 
-    def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Return what a resumed run needs beside the weights: tensors and plain numbers."""
-        tensors = {
-            f"{name}/{key}": value
-            for name, parameter in self._named_parameters()
-            for key, value in self._optimiser.state.get(parameter, {}).items()
-        }
-        return tensors, {"updates": self.updates}
-
-    def restore(self, tensors: dict[str, torch.Tensor], counters: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        parameters = dict(self._named_parameters())
-        self._optimiser.state.clear()
-        for entry, tensor in tensors.items():
-            name, _, key = entry.rpartition("/")
-            self._optimiser.state[parameters[name]][key] = tensor
-        self.updates = int(counters["updates"])
-
-    def _named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
-        named = self.model.network.named_parameters()
-        return [(name, parameter) for name, parameter in named if parameter.requires_grad]
-
     def _logprobs(self, samples: Sequence[Sample], model: LoadedModel) -> list[np.ndarray]:
         """Return the logprobs of every sample's trained tokens, without a gradient."""
-        found = [np.empty(0, dtype=np.float32)] * len(samples)
-        asked = [i for i, sample in enumerate(samples) if sample.trained.any()]
-        for run in plan_micro_batches([samples[i] for i in asked], self.token_budget):
-            part = [asked[i] for i in run]
-            predicted = Predictions.of([samples[i] for i in part], model.device, self.share)
-            with torch.no_grad():
-                logprob_T = predicted.logprobs(model, self.temperature).float().cpu().numpy()
-            ends = np.cumsum([samples[i].trained.sum() for i in part])
-            for i, own in zip(part, np.split(logprob_T, ends[:-1]), strict=True):
-                found[i] = own
-        return found
+        return by_sample(
+            samples,
+            self.token_budget,
+            model.device,
+            self.share,
+            lambda predicted: predicted.logprobs(model, self.temperature),
+        )
 
     def _update(self, samples: Sequence[Sample], old: Sequence[np.ndarray | None]) -> Update:
         """Take one optimiser step on a mini-batch."""
@@ -165,9 +141,10 @@ class Trainer:
         # Fetched only now: a GPU works on one micro-batch while the next is being packed.
         stats = sum((result.stats for result in losses), LossStats())
         if not useful:
-            self.updates += 1
+            self.optimiser.updates += 1
             return Update("empty", stats, 0.0, packed)
-        return self._step(stats, packed)
+        norm = self.optimiser.step()
+        return Update("applied" if math.isfinite(norm) else "skipped", stats, norm, packed)
 
     def _has_gradient(self, sample: Sample) -> bool:
         """Without KL and entropy, an advantage of zero has a gradient of exactly zero."""
@@ -214,25 +191,8 @@ class Trainer:
         result.loss.backward()
         return dataclasses.replace(result, loss=result.loss.detach()), len(predicted.packed.ids)
 
-    def _step(self, stats: LossStats, packed: int) -> Update:
-        """Clip the gradient and apply it, unless it is not finite."""
-        parameters = self.model.trainable_parameters()
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.optim.clip_norm))
-        if math.isfinite(norm):
-            for group in self._optimiser.param_groups:
-                group["lr"] = learning_rate(self.optim, self.updates)
-            self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
-        self.updates += 1
-        return Update("applied" if math.isfinite(norm) else "skipped", stats, norm, packed)
-
     def _tensor(self, parts: Sequence[np.ndarray]) -> torch.Tensor:
         return torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(self.model.device)
-
-
-def learning_rate(optim: OptimConfig, update: int) -> float:
-    """Return the rate of an optimiser step, counted from 0: linear up to `lr`, then constant."""
-    return optim.lr * min(1.0, (update + 1) / max(optim.warmup_steps, 1))
 
 
 def split_by_group(samples: Sequence[Sample], parts: int) -> list[list[int]]:

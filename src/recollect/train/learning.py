@@ -1,0 +1,72 @@
+"""What learns in a run, the policy and perhaps a critic: from a batch of episodes to moved weights.
+
+Knows nothing of how episodes are made, nor of run folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from recollect.rollout import Group
+from recollect.samples import samples_of
+from recollect.train import checkpoint, report
+from recollect.train.comparison import charge, compare, differs
+from recollect.train.critic import Critic
+from recollect.train.learner import Learner
+from recollect.train.trainer import Trainer
+
+
+class Learning:
+    """The trainer of the policy, and the critic that judges its tokens where there is one."""
+
+    def __init__(self, learner: Learner) -> None:
+        config = self.config = learner.config
+        self.trainer = Trainer(
+            learner.model,
+            config.loss,
+            config.optim,
+            updates_per_step=config.updates_per_step,
+            epochs=config.epochs,
+            token_budget=config.token_budget,
+            temperature=config.rollout.temperature,
+        )
+        self.critic: Critic | None = None
+        if learner.critic:
+            self.critic = Critic(
+                learner.critic,
+                config.critic,
+                config.optim,
+                config.updates_per_step,
+                config.epochs,
+                config.token_budget,
+            )
+
+    def learn(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
+        """Compare the episodes of a step, learn from them, and return what to remember of it."""
+        config, metrics = self.config, {}
+        kept = list(groups)
+        if config.rollout.refills:
+            kept = [group for group in kept if differs(config, group)]
+            metrics["groups/kept"] = float(len(kept))
+        kept, charges = charge(config, self.trainer, kept)
+        samples = samples_of(kept, compare(config, kept))
+        metrics |= {**charges, **report.sample_metrics(samples)}
+        if self.critic:
+            samples, judged = self.critic.judge(samples)
+            metrics |= judged
+            if step <= config.critic.warmup:
+                return metrics
+        return metrics | self.trainer.update(samples)
+
+    def save(self, folder: Path) -> None:
+        """Write all that a resumed run needs to go on bit for bit."""
+        checkpoint.save(folder, self.trainer.model, self.trainer)
+        if self.critic:
+            checkpoint.save(folder, self.critic.model, self.critic, checkpoint.CRITIC)
+
+    def load(self, folder: Path) -> None:
+        """Read a checkpoint back."""
+        checkpoint.load(folder, self.trainer.model, self.trainer)
+        if self.critic:
+            checkpoint.load(folder, self.critic.model, self.critic, checkpoint.CRITIC)
