@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 from recollect.agents.bank import BankAgent
+from recollect.agents.callback import CallbackAgent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
+from recollect.agents.gated import GatedAgent
+from recollect.agents.parallel import ParallelAgent
 from recollect.delta import Mode
 from recollect.errors import UserError
 from recollect.memory.retrieval import Retrieval
@@ -133,6 +136,44 @@ class AnswerAndToolsConfig:
 
 
 @dataclass(frozen=True)
+class CallbacksConfig:
+    """Reward an episode for its answers; each step for what it wrote, brought back, and its form.
+
+    Steps count with `outcome_share` below 1.
+    """
+
+    metric: Metric = "boxed_exact_match"
+    callback: float = 1.0
+    """For words of the answers that only an earlier memory brings into view."""
+    well_formed: float = 1.0
+
+
+@dataclass(frozen=True)
+class GatesConfig:
+    """Reward an episode for its answers and for stopping in time; each step for its update gate.
+
+    Steps count with `outcome_share` below 1.
+    """
+
+    metric: Metric = "boxed_exact_match"
+    early: float = -0.75
+    """For an end before the last evidence."""
+    late: float = -0.5
+    """For reading on after it."""
+    malformed: float = -0.5
+    """Times the share of replies that cannot be read."""
+
+
+@dataclass(frozen=True)
+class RoundsConfig:
+    """Reward an episode for its answers, and for reading in few rounds."""
+
+    metric: Metric = "boxed_exact_match"
+    bonus: float = 0.2
+    """For one round only; none for as many as are allowed."""
+
+
+@dataclass(frozen=True)
 class DeltaConfig:
     """Reward an episode for how much better its memories answer the question than those before."""
 
@@ -185,18 +226,35 @@ TasksConfig = (
     | MemAgentRows
     | Jsonl
 )
-AgentConfig = FoldAgent | CuratorAgent | BankAgent
-AGENT_LOOPS: dict[str, type[FoldAgent] | type[CuratorAgent] | type[BankAgent]] = {
+AgentConfig = FoldAgent | CuratorAgent | BankAgent | CallbackAgent | GatedAgent | ParallelAgent
+OneText = FoldAgent | CallbackAgent | GatedAgent | ParallelAgent
+"""Agents whose memory is one text."""
+RewardConfig = (
+    AnswerConfig | AnswerAndToolsConfig | CallbacksConfig | GatesConfig | RoundsConfig | DeltaConfig
+)
+REWARDED: dict[type, type[AgentConfig]] = {
+    CallbacksConfig: CallbackAgent,
+    GatesConfig: GatedAgent,
+    RoundsConfig: ParallelAgent,
+}
+"""Rewards for a way of reading, and the agent that reads so."""
+AGENT_LOOPS: dict[str, type[AgentConfig]] = {
     "mem_agent": FoldAgent,
     "tool_agent": CuratorAgent,
     "tool_mem_agent": BankAgent,
     "tool_mem_agent_twostage": BankAgent,
+    "callback": CallbackAgent,
+    "gated": GatedAgent,
+    "parallel": ParallelAgent,
 }
-"""Agents by the names that the published scripts give them."""
+"""Agents by the names that the published scripts give them, and readers by their own."""
 
 
 def named_agent(name: str, agent: AgentConfig) -> AgentConfig:
-    """Return the agent of a published name: the one given if it is of that kind."""
+    """Return the agent of a name: the one given if it is of that kind.
+
+    One that also keeps one text takes over how much is read and written at a time.
+    """
     if not name:
         return agent
     if name not in AGENT_LOOPS:
@@ -204,7 +262,17 @@ def named_agent(name: str, agent: AgentConfig) -> AgentConfig:
             f"Agent loop {name} not registered, registered agent loops: {', '.join(AGENT_LOOPS)}",
             "set --agent-name-override to one of them, or leave it to the preset",
         )
-    return agent if isinstance(agent, AGENT_LOOPS[name]) else AGENT_LOOPS[name]()
+    kind = AGENT_LOOPS[name]
+    if isinstance(agent, kind):
+        return agent
+    if not (isinstance(agent, OneText) and issubclass(kind, OneText)):
+        return kind()
+    return kind(
+        chunk_size=agent.chunk_size,
+        max_memory_tokens=agent.max_memory_tokens,
+        max_answer_tokens=agent.max_answer_tokens,
+        max_chunks=agent.max_chunks,
+    )
 
 
 @dataclass(frozen=True)
@@ -219,7 +287,7 @@ class TrainConfig:
     agent: AgentConfig = FoldAgent()
     models: ModelsConfig = ModelsConfig()
     """Who speaks in each role."""
-    reward: AnswerConfig | AnswerAndToolsConfig | DeltaConfig = AnswerConfig()
+    reward: RewardConfig = AnswerConfig()
     embed: EmbedConfig = EmbedConfig()
     rollout: RolloutConfig = RolloutConfig()
     advantage: Literal[
@@ -265,7 +333,7 @@ class TrainConfig:
     fixed_model_api: str = ""
     """The address of the fixed model of a training stage."""
     agent_name_override: str = ""
-    """An agent by its published name, in place of the preset's."""
+    """An agent by name, in place of the preset's; those that keep one text share its limits."""
 
     def __post_init__(self) -> None:
         # The published names say what other settings hold; these are the truth from here on.
@@ -302,10 +370,16 @@ class TrainConfig:
             raise UserError(
                 f"outcome_share is {self.outcome_share}", "set --outcome-share from 0 to 1"
             )
-        if self.outcome_share < 1 and not isinstance(self.agent, FoldAgent):
+        if self.outcome_share < 1 and not isinstance(self.agent, OneText):
             raise UserError(
                 "steps are rewarded for a memory of one text, which this agent does not keep",
                 "set --outcome-share 1, or start from a preset with a fold",
+            )
+        reader = REWARDED.get(type(self.reward), type(self.agent))
+        if not isinstance(self.agent, reader):
+            raise UserError(
+                f"the reward is for how a {reader.__name__} reads, which this agent does not",
+                "start from a preset of that agent: callback, gated or parallel",
             )
         if (self.advantage == "gdpo") != bool(self.components):
             raise UserError(

@@ -107,4 +107,5 @@ def _context(record: dict[str, Any]) -> Context:
         Turn(t["start"], tuple(ids[t["start"] : t["end"]]), tuple(t["logprobs"]), t["stop_reason"])
         for t in record["turns"]
     ]
-    return Context(**{**record, "turns": turns})
+    chunks = record.get("chunks")
+    return Context(**{**record, "turns": turns, "chunks": tuple(chunks) if chunks else None})

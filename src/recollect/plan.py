@@ -10,8 +10,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from recollect.agents.bank import BankAgent
+from recollect.agents.callback import CallbackAgent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
+from recollect.agents.gated import GatedAgent
+from recollect.agents.parallel import ParallelAgent
 from recollect.agents.windows import windows
 from recollect.config import TrainConfig
 from recollect.display.figures import count, flatten, grid
@@ -73,6 +76,9 @@ def estimate(config: TrainConfig, folder: Path) -> Work:
     elif isinstance(agent, BankAgent):
         tokenizer = load_tokenizer(folder)
         works = [_banked(agent, task, n, window(folder), tokenizer) for task in tasks]
+    elif isinstance(agent, ParallelAgent):
+        tokenizer = load_tokenizer(folder)
+        works = [_at_once(agent, task, n, tokenizer) for task in tasks]
     else:
         tokenizer = load_tokenizer(folder)
         works = [_folded(agent, task, n, tokenizer) for task in tasks]
@@ -85,15 +91,42 @@ def estimate(config: TrainConfig, folder: Path) -> Work:
     )
 
 
-def _folded(agent: FoldAgent, task: Task, n: int, tokenizer: HFTokenizer) -> Work:
-    sizes = [len(ids) for ids, _read in agent.windows(task, tokenizer)]
+def _folded(
+    agent: FoldAgent | CallbackAgent | GatedAgent, task: Task, n: int, tokenizer: HFTokenizer
+) -> Work:
+    read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
+    sizes = [len(ids) for ids, _read in read]
     questions = len(task.questions)
     memories = len(sizes) * agent.max_memory_tokens
+    # An earlier memory may stand beside the present one.
+    shown = (memories + questions * agent.max_memory_tokens) * (
+        2 if isinstance(agent, CallbackAgent) else 1
+    )
     return Work(
         len(sizes) + questions,
-        n * (sum(sizes) + memories + questions * agent.max_memory_tokens),
-        sum(sizes) + n * (memories + questions * agent.max_memory_tokens),
+        n * (sum(sizes) + shown),
+        sum(sizes) + n * shown,
         n * (memories + questions * agent.max_answer_tokens),
+    )
+
+
+def _at_once(agent: ParallelAgent, task: Task, n: int, tokenizer: HFTokenizer) -> Work:
+    """Every round may read all and keep all."""
+    read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
+    sizes = [len(ids) for ids, _read in read]
+    questions, rounds = len(task.questions), agent.max_rounds if sizes else 0
+    groups, left = 0, len(sizes)
+    while left > agent.fan_in:
+        left = -(-left // agent.fan_in)
+        groups += left
+    notes = (len(sizes) + groups) * agent.max_note_tokens
+    memory = agent.max_memory_tokens
+    shown = n * (rounds * ((len(sizes) + groups + 1) * memory + notes) + questions * memory)
+    return Work(
+        rounds * (len(sizes) + groups + 1) + questions,
+        n * rounds * sum(sizes) + shown,
+        rounds * sum(sizes) + shown,
+        n * (rounds * (notes + memory) + questions * agent.max_answer_tokens),
     )
 
 

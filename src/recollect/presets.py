@@ -7,13 +7,19 @@ from pathlib import Path
 
 from recollect.agents.bank import BankAgent
 from recollect.agents.bank_prompts import LEDGER_PROMPTS
+from recollect.agents.callback import CallbackAgent
 from recollect.agents.curator import CuratorAgent, CuratorPrompts
 from recollect.agents.fold import FoldAgent, FoldPrompts
+from recollect.agents.gated import GatedAgent
+from recollect.agents.parallel import ParallelAgent
 from recollect.config import (
     AnswerAndToolsConfig,
     AnswerConfig,
+    CallbacksConfig,
     DeltaConfig,
+    GatesConfig,
     RolloutConfig,
+    RoundsConfig,
     TrainConfig,
     ValidationConfig,
 )
@@ -133,6 +139,25 @@ PRESETS: dict[str, TrainConfig] = {
 }
 
 PRESETS["ledger_qa"] = replace(PRESETS["bank"], name="ledger_qa", tasks=LedgerFiles())
+PRESETS |= {  # other ways of reading the same texts, with the shares and rewards of their papers
+    "callback": replace(
+        PRESETS["hotpotqa"],
+        name="callback",
+        agent=CallbackAgent(),
+        reward=CallbacksConfig(),
+        outcome_share=0.8,
+    ),
+    "gated": replace(
+        PRESETS["hotpotqa"],
+        name="gated",
+        agent=GatedAgent(),
+        reward=GatesConfig(),
+        outcome_share=0.9,
+    ),
+    "parallel": replace(
+        PRESETS["hotpotqa"], name="parallel", agent=ParallelAgent(), reward=RoundsConfig()
+    ),
+}
 PRESETS["two_stage"] = replace(
     PRESETS["demo"],  # with a base that has something to learn in both roles
     name="two_stage",

@@ -111,7 +111,7 @@ class WithMemoryRecall:
         score = await self.outcome(episode, memory)
         gains: dict[str, float] = {}
         before = 0.0
-        for op in episode.ops:
+        for op in (op for op in episode.ops if op.kind == "replace"):
             now = memory_recall(op.data["text"], episode.task.questions)
             gains[op.label] = gains.get(op.label, 0.0) + now - before
             before = now

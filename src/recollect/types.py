@@ -109,6 +109,8 @@ class Context:
     """Rewards for this step alone, by name, beside the reward of the outcome."""
     exact: bool = True
     """False where a server told no tokens: `ids` then only count, and can never be trained on."""
+    chunks: tuple[int, int] | None = None
+    """The first and the last chunk of the task that it showed something of, where noted."""
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from recollect.agents.bank import BankAgent
 from recollect.agents.base import Agent
+from recollect.agents.callback import CallbackAgent
 from recollect.agents.closed_book import ClosedBookAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.full_context import FullContextAgent
+from recollect.agents.gated import GatedAgent
 from recollect.agents.oracle import OracleAgent
+from recollect.agents.parallel import ParallelAgent
 from recollect.agents.rag import RagAgent
 from recollect.agents.rolling import RollingAgent
 from recollect.memory.bank_tools import BankTools
@@ -45,6 +48,11 @@ def agents(
         "rag_hybrid": replace(rag, mode="hybrid", embed=embed),
         "fold": fold,
         "fold_blind": replace(fold, query_aware=False),
+        "callback": CallbackAgent(chunk_size, max_memory_tokens, max_answer_tokens),
+        "gated": GatedAgent(chunk_size, max_memory_tokens, max_answer_tokens),
+        "parallel": ParallelAgent(
+            chunk_size, min(256, max_memory_tokens), max_memory_tokens, max_answer_tokens
+        ),
         "rolling": RollingAgent(chunk_size, max_memory_tokens, max_answer_tokens),
         "bank": replace(bank, limits=replace(bank.limits, max_turn_tokens=longest)),
     }

@@ -29,7 +29,7 @@ def fill(template: str, **fields: Part) -> Message:
 
 def check_fields(name: str, text: str, needed: set[str], allowed: Collection[str] = ()) -> None:
     """Refuse a prompt that lacks a field it needs, or shows one it is not given."""
-    known = {"problem", "question", "memory", "chunk"}
+    known = {"problem", "question", "memory", "chunk", "recalled", "notes"}
     found = set(_named(known).findall(text))
     if not needed <= found <= needed.union(allowed):
         raise UserError(

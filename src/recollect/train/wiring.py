@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 from recollect.agents.bank import BankAgent
 from recollect.agents.base import Agent
 from recollect.agents.curator import CuratorAgent
+from recollect.agents.parallel import ParallelAgent
 from recollect.chat import Model
-from recollect.config import AnswerAndToolsConfig, DeltaConfig, EmbedConfig, TrainConfig
+from recollect.config import (
+    AnswerAndToolsConfig,
+    CallbacksConfig,
+    DeltaConfig,
+    EmbedConfig,
+    GatesConfig,
+    RoundsConfig,
+    TrainConfig,
+)
 from recollect.delta import MemoryDelta
 from recollect.judge import Judge
 from recollect.memory.store import Embed
@@ -24,6 +33,7 @@ from recollect.readers import (
     Scorer,
     TextReader,
 )
+from recollect.reading_rewards import WithCallbacks, WithGates, WithRounds
 from recollect.remote import RemoteModel
 from recollect.rewards import AnswerAndTools, AnswerReward, Reward, WithMemoryRecall
 from recollect.tasks.base import RememberedFamily
@@ -70,6 +80,13 @@ def _embed_options(embed: EmbedConfig) -> EmbedOptions:
 def make_reward(config: TrainConfig, model: Model) -> Reward:
     """Make the reward, with one for every step where these are to count."""
     outcome = _make_outcome(config, model)
+    match config.reward:
+        case CallbacksConfig(_, callback, well_formed):
+            return WithCallbacks(outcome, callback, well_formed)
+        case GatesConfig(_, early, late, malformed):
+            return WithGates(outcome, early, late, malformed)
+        case RoundsConfig(_, bonus) if isinstance(config.agent, ParallelAgent):
+            outcome = WithRounds(outcome, config.agent.max_rounds, bonus)
     return WithMemoryRecall(outcome) if config.outcome_share < 1 else outcome
 
 

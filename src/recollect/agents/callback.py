@@ -1,0 +1,160 @@
+"""Callback: a fold that may look back at what its memory once said (ReMemR1's loop).
+
+With every new memory the model may name a query. The earlier memory that fits it best is shown
+beside the present one at the next step, whether that reads a chunk or answers a question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recollect.agents.asking import ask, check_positive, tokenizer_of
+from recollect.agents.fold import NO_MEMORY
+from recollect.agents.prompts import check_fields, fill, solve_from
+from recollect.agents.tags import part
+from recollect.agents.windows import Span, is_due, spans
+from recollect.chat import Chats
+from recollect.errors import UserError
+from recollect.memory.history import HistoryMemory
+from recollect.types import Question, Task
+
+NOTHING_RECALLED = "Nothing was brought back"
+
+
+@dataclass(frozen=True)
+class CallbackPrompts:
+    """Texts with the fields {problem}, {memory}, {recalled} and {chunk}."""
+
+    read: str = (
+        "You are reading a long text one section at a time, to solve a problem later. Here are the"
+        " problem, the next section, your memory of the sections before it, and an earlier memory"
+        " that you asked for.\n\n"
+        "<problem>\n{problem}\n</problem>\n\n<section>\n{chunk}\n</section>\n\n"
+        "<memory>\n{memory}\n</memory>\n\n<recalled>\n{recalled}\n</recalled>\n\n"
+        "Write the new memory between <update> and </update>: add what the section and the recalled"
+        " memory say that helps with the problem, and keep everything that still matters. If"
+        " something you once noted is missing from it, name what it was about between <recall> and"
+        " </recall>: the earlier memory that fits best will be shown to you next."
+    )
+    answer: str = (
+        f"You have read a long text and kept a memory of it. {solve_from('the memory')}"
+        "\n\n<problem>\n{problem}\n</problem>\n\n<memory>\n{memory}\n</memory>\n\n"
+        "<recalled>\n{recalled}\n</recalled>\n\nYour answer:"
+    )
+
+    def __post_init__(self) -> None:
+        check_fields("read", self.read, {"chunk", "memory", "recalled"}, {"problem"})
+        check_fields("answer", self.answer, {"problem", "memory", "recalled"})
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a reply says."""
+
+    memory: str
+    query: str
+    """Empty if nothing is to be brought back."""
+    malformed: bool
+
+
+def parse_written(reply: str) -> Written:
+    """Read the new memory and the query of a reply.
+
+    Well-formed is an <update> that is closed; <recall> after it may be missing or empty. A memory
+    cut off by the limit is kept as far as it goes, and a reply without tags is all memory.
+    """
+    update = part(reply, "update", until="<recall>")
+    if update.text is None:
+        return Written(reply.strip(), "", True)
+    query = part(update.rest, "recall")
+    return Written(update.text, query.text or "", not update.closed)
+
+
+@dataclass(frozen=True)
+class CallbackAgent:
+    """memory, query := policy(problem, chunk, memory, recalled); recalled := history[query]."""
+
+    chunk_size: int | None = 5000
+    """Tokens per chunk; None takes the task's own chunks as they are."""
+    max_memory_tokens: int = 1024
+    """Of a reply, its tags and its query included."""
+    max_answer_tokens: int = 1024
+    max_chunks: int | None = None
+    """Longer texts lose their middle: the first and the last half of this many chunks are read."""
+    prompts: CallbackPrompts = CallbackPrompts()
+
+    def __post_init__(self) -> None:
+        names = ("chunk_size", "max_memory_tokens", "max_answer_tokens", "max_chunks")
+        check_positive(**{name: getattr(self, name) for name in names})
+
+    def check_window(self, window: int) -> None:
+        """Refuse settings that cannot fit a model's window."""
+        rest = 3 * self.max_memory_tokens + 256  # two memories, the reply, the words around them
+        if self.chunk_size is not None and self.chunk_size + rest > window:
+            raise UserError(
+                f"chunks of {self.chunk_size} tokens, with two memories of"
+                f" {self.max_memory_tokens}, do not fit the model's window of {window}",
+                "set --agent.chunk-size or --agent.max-memory-tokens lower",
+            )
+
+    def new_memory(self, task: Task) -> HistoryMemory:
+        """Start with nothing written."""
+        return HistoryMemory()
+
+    async def run(self, task: Task, chats: Chats, memory: HistoryMemory) -> list[str]:
+        """Fold the chunks into the memory, asking each question at its position."""
+        problem = "\n".join(q.text for q in task.questions)
+        pending = dict(enumerate(task.questions))
+        answers: dict[int, str] = {}
+        tokenizer = tokenizer_of(chats, "memory")
+        number = 0
+        for (chunk, read), span in spans(task, tokenizer, self.chunk_size, self.max_chunks):
+            if chunk:
+                number += 1
+                await self._read(problem, chunk, span, f"chunk {number}", chats, memory)
+            due = {i: q for i, q in pending.items() if is_due(q, read)}
+            answers |= await self._ask(due, chats, memory)
+            pending = {i: q for i, q in pending.items() if i not in due}
+        answers |= await self._ask(pending, chats, memory)
+        return [answers[i] for i in range(len(task.questions))]
+
+    async def _read(
+        self,
+        problem: str,
+        chunk: list[int],
+        span: Span,
+        label: str,
+        chats: Chats,
+        memory: HistoryMemory,
+    ) -> None:
+        chat = chats.open("memory", label=label)
+        chat.context.chunks = span
+        prompt = fill(self.prompts.read, problem=problem, chunk=chunk, **_shown(memory))
+        reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
+        written = parse_written(reply.text)
+        memory.replace(written.memory, label=label)
+        # Also without a query: what was brought back for this step is not there for the next.
+        memory.recall(written.query, label)
+        chat.context.counts = {
+            "queries": int(bool(written.query)),
+            "recalled": int(bool(memory.recalled)),
+            "malformed": int(written.malformed),
+        }
+
+    async def _ask(
+        self, questions: dict[int, Question], chats: Chats, memory: HistoryMemory
+    ) -> dict[int, str]:
+        shown = _shown(memory)
+        return await ask(
+            chats,
+            questions,
+            lambda _i, question: fill(self.prompts.answer, problem=question.text, **shown),
+            self.max_answer_tokens,
+        )
+
+
+def _shown(memory: HistoryMemory) -> dict[str, str]:
+    return {
+        "memory": memory.text or NO_MEMORY,
+        "recalled": memory.recalled or NOTHING_RECALLED,
+    }

@@ -1,0 +1,161 @@
+"""Gated: a fold that may leave its memory as it is, and may stop reading (GRU-Mem's gates).
+
+At every chunk the model says whether the chunk matters (the update gate), what the memory should
+then be, and whether it has seen enough (the exit gate). What it does not read costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recollect.agents.asking import ask, check_positive, tokenizer_of
+from recollect.agents.fold import NO_MEMORY, FoldPrompts
+from recollect.agents.prompts import check_fields, fill
+from recollect.agents.tags import choice, part
+from recollect.agents.windows import Span, is_due, spans
+from recollect.chat import Chats
+from recollect.errors import UserError
+from recollect.memory.text import TextMemory
+from recollect.types import Question, Task
+
+
+@dataclass(frozen=True)
+class GatedPrompts:
+    """Texts with the fields {problem}, {memory} and {chunk}."""
+
+    read: str = (
+        "You are reading a long text one section at a time, to solve a problem later. Here are the"
+        " problem, the next section, and your memory of the sections before it.\n\n"
+        "<problem>\n{problem}\n</problem>\n\n<section>\n{chunk}\n</section>\n\n"
+        "<memory>\n{memory}\n</memory>\n\n"
+        "Reply in three parts. First <check>yes</check> if the section says anything that helps"
+        " with the problem and is not in the memory yet, else <check>no</check>. Then the whole new"
+        " memory between <update> and </update>; leave that empty after a no, and the memory stays"
+        " as it is. Last <next>end</next> if the memory now holds all that the problem needs, so"
+        " that no more has to be read, else <next>continue</next>."
+    )
+    answer: str = FoldPrompts.answer
+
+    def __post_init__(self) -> None:
+        check_fields("read", self.read, {"chunk", "memory"}, {"problem"})
+        check_fields("answer", self.answer, {"problem", "memory"})
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What a reply decides."""
+
+    update: str | None
+    """The new memory; None leaves it as it is."""
+    end: bool
+    malformed: bool
+
+
+def parse_gates(reply: str) -> Gates:
+    """Read both gates from a reply; what cannot be read changes nothing and reads on.
+
+    Well-formed are <check>yes|no</check>, after a yes an <update> that is closed and not empty, and
+    then <next>continue|end</next>; other words around them do not matter. Of anything else each
+    part counts that can be read: a memory cut off by the limit is kept as far as it goes.
+    """
+    check = choice(reply, "check", ("yes", "no"))
+    if check.text is None:
+        return Gates(None, False, True)
+    update = part(check.rest, "update", until="<next>")
+    following = choice(update.rest, "next", ("continue", "end"))
+    written = update.text or None if check.text == "yes" else None
+    whole = update.closed and written is not None if check.text == "yes" else True
+    return Gates(written, following.text == "end", not whole or following.text is None)
+
+
+@dataclass(frozen=True)
+class GatedAgent:
+    """For every chunk: keep or rewrite the memory, go on or stop; then answer from the memory."""
+
+    chunk_size: int | None = 5000
+    """Tokens per chunk; None takes the task's own chunks as they are."""
+    max_memory_tokens: int = 1024
+    """Of a reply, its tags included."""
+    max_answer_tokens: int = 1024
+    max_chunks: int | None = None
+    """Longer texts lose their middle: the first and the last half of this many chunks are read."""
+    exit_gate: bool = True
+    """Whether the model may stop; without it every chunk is read."""
+    prompts: GatedPrompts = GatedPrompts()
+
+    def __post_init__(self) -> None:
+        names = ("chunk_size", "max_memory_tokens", "max_answer_tokens", "max_chunks")
+        check_positive(**{name: getattr(self, name) for name in names})
+
+    def check_window(self, window: int) -> None:
+        """Refuse settings that cannot fit a model's window."""
+        rest = 2 * self.max_memory_tokens + 256  # the old memory, the reply, the words around them
+        if self.chunk_size is not None and self.chunk_size + rest > window:
+            raise UserError(
+                f"chunks of {self.chunk_size} tokens, with replies of {self.max_memory_tokens},"
+                f" do not fit the model's window of {window}",
+                "set --agent.chunk-size or --agent.max-memory-tokens lower",
+            )
+
+    def new_memory(self, task: Task) -> TextMemory:
+        """Start with nothing written."""
+        return TextMemory()
+
+    async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
+        """Read until the model has enough, asking each question at its position.
+
+        Questions that are left when reading ends are answered from the memory as it then is.
+        """
+        problem = "\n".join(q.text for q in task.questions)
+        pending = dict(enumerate(task.questions))
+        answers: dict[int, str] = {}
+        tokenizer = tokenizer_of(chats, "memory")
+        number = 0
+        for (chunk, read), span in spans(task, tokenizer, self.chunk_size, self.max_chunks):
+            if chunk:
+                number += 1
+                label = f"chunk {number}"
+                if await self._read(problem, chunk, span, label, chats, memory):
+                    break
+            due = {i: q for i, q in pending.items() if is_due(q, read)}
+            answers |= await self._ask(due, chats, memory)
+            pending = {i: q for i, q in pending.items() if i not in due}
+        answers |= await self._ask(pending, chats, memory)
+        return [answers[i] for i in range(len(task.questions))]
+
+    async def _read(
+        self,
+        problem: str,
+        chunk: list[int],
+        span: Span,
+        label: str,
+        chats: Chats,
+        memory: TextMemory,
+    ) -> bool:
+        """Read a chunk; tell whether it was the last one to be read."""
+        chat = chats.open("memory", label=label)
+        chat.context.chunks = span
+        shown = memory.text or NO_MEMORY
+        prompt = fill(self.prompts.read, problem=problem, chunk=chunk, memory=shown)
+        reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
+        gates = parse_gates(reply.text)
+        ended = gates.end and self.exit_gate
+        chat.context.counts = {
+            "updated": int(gates.update is not None),
+            "ended": int(ended),
+            "malformed": int(gates.malformed),
+        }
+        if gates.update is not None:
+            memory.replace(gates.update, label=label)
+        return ended
+
+    async def _ask(
+        self, questions: dict[int, Question], chats: Chats, memory: TextMemory
+    ) -> dict[int, str]:
+        shown = memory.text or NO_MEMORY
+        return await ask(
+            chats,
+            questions,
+            lambda _i, question: fill(self.prompts.answer, problem=question.text, memory=shown),
+            self.max_answer_tokens,
+        )
