@@ -44,6 +44,9 @@ class RolloutConfig:
     concurrency: int = 1024
     timeout: float | None = None
     """Seconds before an episode counts as failed."""
+    ahead: int = 0
+    """1 makes the next step's episodes while this one's are learned from: faster, with weights one
+    update old, and a second copy of these."""
     refills: int = 0
     """Above 0: groups in which all did equally well are dropped, and new tasks take their places up
     to so many times (DAPO's dynamic sampling)."""
@@ -53,6 +56,8 @@ class RolloutConfig:
     """Steps at each of them; the last one stays."""
 
     def __post_init__(self) -> None:
+        if self.ahead not in (0, 1):
+            raise UserError(f"rollout.ahead is {self.ahead}", "set --rollout.ahead to 0 or 1")
         if self.refills < 0:
             raise UserError(
                 f"rollout.refills is {self.refills}", "set --rollout.refills to 0 or more"

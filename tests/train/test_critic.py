@@ -211,7 +211,7 @@ def demo(**changes) -> TrainConfig:
 
 
 def run(folder: Path, config: TrainConfig) -> list[dict[str, float]]:
-    opened = Run.open(folder, asdict(config), may_change=("steps",))
+    opened = Run.open(folder, asdict(config), keep=config.keep, may_change=("steps",))
     asyncio.run(train(Learner.open(config), opened, Nobody()))
     opened.close()
     return read_metrics(folder)

@@ -16,6 +16,7 @@ from recollect.policies.utf8 import Utf8Tokenizer
 from recollect.rendering import Renderer, Tokenizer
 from recollect.roles import ROLES, ModelsConfig
 from recollect.train.model import LoadedModel, load_model
+from recollect.train.snapshot import Snapshot
 from recollect.types import Sampling
 
 
@@ -29,16 +30,21 @@ class Cast:
     notes: list[str]
     """One line for every role, and what else a person should know."""
     samplers: list[LocalPolicy] = field(default_factory=list)
+    snapshot: Snapshot | None = None
+    """What samples in place of the model that learns, where both are at work at once."""
     _settings: ModelsConfig = ModelsConfig()
 
     @classmethod
     def open(cls, config: TrainConfig) -> Cast:
         """Load the model that learns, if one does, and connect to the fixed ones."""
-        cast = cls({}, None, [], [], config.models)
+        cast = cls({}, None, [], _settings=config.models)
         found: dict[str, Model] = {}
         if config.models.learning:
             cast.trained = load_model(config.model)
-            found["trainable"] = cast._sampled(config, cast.trained, True)
+            if config.rollout.ahead:
+                cast.snapshot = Snapshot.of(cast.trained)
+            sampled = cast.snapshot.model if cast.snapshot else cast.trained
+            found["trainable"] = cast._sampled(config, sampled, True)
         known: list[Tokenizer] = [cast.trained.tokenizer] if cast.trained else []
         for role in ROLES:
             key = getattr(config.models, role)
@@ -101,6 +107,11 @@ class Cast:
     def window(self) -> int:
         """Tokens that every model's context holds."""
         return min(model.window for model in self.models.values())
+
+    def refresh(self) -> None:
+        """Let samplers work with the weights as they are now."""
+        if self.snapshot:
+            self.snapshot.refresh()
 
     def reset(self) -> None:
         """Forget what samplers keep between calls."""

@@ -10,12 +10,15 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from types import FrameType
 
 from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.runs import Run
 from recollect.train import checkpoint, report
+from recollect.train.batches import Batches
 from recollect.train.learner import Learner
 from recollect.train.learning import Learning
 from recollect.train.watcher import Watcher
@@ -50,10 +53,16 @@ async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
 
 async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
     config = learner.config
-    learning = Learning(learner)
+    learning, batches = Learning(learner), Batches(learner, watcher)
+
+    def save(folder: Path) -> None:
+        learning.save(folder)
+        batches.save(folder)
+
     outcome = Outcome(0, sum(p.numel() for p in learner.model.trainable_parameters()))
     if run.checkpoint:
         learning.load(run.checkpoint.path)
+        batches.load(run.checkpoint.path)
         outcome.step = run.checkpoint.step
         watcher.note(f"resumed after step {outcome.step}")
     elif config.val.before_training:
@@ -66,20 +75,23 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             step = outcome.step + 1
             clock = report.Clock()
             try:
-                outcome.groups = await learner.generate(step, watcher)
+                outcome.groups = await batches.take(step)
                 refuse_dead(outcome.groups, f"step {step}")
             except UserError:  # such as a server that is gone
                 if outcome.step:
-                    run.save(outcome.step, learning.save)
+                    run.save(outcome.step, save)
                 raise
             clock.lap("rollout")
             validates = step % config.test_freq == 0 or step == config.steps
             if validates and learner.cast.clients and outcome.step:
                 # Were the server to go during the validation, nothing after this could be saved.
-                run.save(outcome.step, learning.save)
+                run.save(outcome.step, save)
             watcher.phase("update", 0, 0)
-            learned = learning.learn(step, outcome.groups)
+            learn = partial(learning.learn, step, outcome.groups)
+            learned = await batches.beside(step + 1, learn)
             clock.lap("update")
+            await batches.settle()
+            clock.lap("rollout")
             metrics = {**report.episode_metrics(outcome.groups), **learned}
             if validates:
                 metrics |= await measure(learner, run, watcher, step)
@@ -88,10 +100,10 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             run.log(step, metrics | clock.times)
             outcome.step = step
             if step % config.save_freq == 0:
-                run.save(step, learning.save)
+                run.save(step, save)
             watcher.step(step, metrics | clock.times, outcome.groups)
         if outcome.step:
-            run.save(outcome.step, learning.save)
+            run.save(outcome.step, save)
 
     outcome.finished = outcome.step >= config.steps
     if outcome.finished:

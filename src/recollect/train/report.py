@@ -23,7 +23,7 @@ class Clock:
     def lap(self, name: str) -> None:
         """Charge the time since the last lap to `name`."""
         now = time.perf_counter()
-        self.times[f"time/{name}"] = now - self._last
+        self.times[f"time/{name}"] = self.times.get(f"time/{name}", 0.0) + now - self._last
         self._last = now
 
 

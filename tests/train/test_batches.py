@@ -1,0 +1,192 @@
+"""Batches made ahead: drawn with the weights before the update, the same after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.errors import UserError
+from recollect.presets import preset
+from recollect.rollout import Group
+from recollect.runs import Run, read_metrics, without_times
+from recollect.train import checkpoint
+from recollect.train.batches import PENDING, Batches, read_groups
+from recollect.train.learner import Learner
+from recollect.train.learning import Learning
+from recollect.train.loop import train
+from recollect.train.settings import CriticConfig, LoraConfig, LossConfig, OptimConfig
+from recollect.train.snapshot import Snapshot
+from tests.train.plain import make_model
+
+
+class Nobody:
+    def __getattr__(self, _name: str):
+        return lambda *_args: None
+
+
+def demo(ahead: int = 1, **changes) -> TrainConfig:
+    settings = {
+        "rollout": RolloutConfig(tasks=4, n=4, ahead=ahead),
+        "val": ValidationConfig(tasks=2, before_training=False),
+        "optim": OptimConfig(lr=2e-3, warmup_steps=0),
+        "updates_per_step": 2,
+        "test_freq": 2,
+    }
+    return replace(preset("demo"), **(settings | changes))
+
+
+def run(folder: Path, config: TrainConfig) -> list[dict[str, float]]:
+    opened = Run.open(folder, asdict(config), keep=config.keep)
+    try:
+        asyncio.run(train(Learner.open(config), opened, Nobody()))
+    finally:
+        opened.close()
+    return [without_times(row) for row in read_metrics(folder)]
+
+
+def drawn(groups: list[Group]) -> list[tuple[list[int], tuple[float, ...]]]:
+    turns = [(c.ids, t) for g in groups for e in g for c in e.contexts for t in c.turns]
+    return [(ids, tuple(map(float, turn.logprobs))) for ids, turn in turns]
+
+
+def test_a_batch_is_drawn_with_the_weights_before_the_update(tmp_path):
+    """Step by step as the settings mean it, without threads, copies or overlap."""
+    config = demo(steps=3)
+    found = run(tmp_path / "run", config)
+
+    plain = Learner.open(replace(config, rollout=replace(config.rollout, ahead=0)))
+    assert plain.cast.snapshot is None
+    learning = Learning(plain)
+    metrics = []
+
+    async def by_hand() -> None:
+        batch = await plain.generate(1, Nobody())
+        for step in range(1, 4):
+            coming = await plain.generate(step + 1, Nobody())  # before the weights move
+            metrics.append(learning.learn(step, batch))
+            batch = coming
+
+    asyncio.run(by_hand())
+    for row, expected in zip(found, metrics, strict=True):
+        assert {name: row[name] for name in expected} == expected
+    weights = checkpoint.load_file(tmp_path / "run/checkpoints/step-000003/weights.safetensors")
+    for name, parameter in plain.model.network.named_parameters():
+        assert torch.equal(weights[name], parameter), name
+    assert found[0]["train/mismatch"] < 1e-8 < 1e-4 < found[1]["train/mismatch"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"advantage": "gae", "critic": CriticConfig(lr=1e-3, warmup=1)},
+        {"loss": LossConfig(kl_coef=0.01), "epochs": 2},
+    ],
+    ids=["grpo", "gae", "kl"],
+)
+def test_killed_after_any_step_it_ends_the_same(tmp_path, changes):
+    config = demo(steps=4, save_freq=1, keep=9, **changes)
+    whole = run(tmp_path / "whole", config)
+    end = "checkpoints/step-000004"
+    assert not (tmp_path / "whole" / end / PENDING).exists()
+    for step in (1, 3):
+        # What a kill leaves behind: a checkpoint, with the batch that comes after it.
+        folder = tmp_path / f"killed{step}"
+        source = tmp_path / f"whole/checkpoints/step-{step:06d}"
+        assert (source / PENDING).exists()
+        opened = Run.open(folder, asdict(config), str(source))
+        asyncio.run(train(Learner.open(config), opened, Nobody()))
+        opened.close()
+        again = [without_times(row) for row in read_metrics(folder)]
+        assert again == [row for row in whole if row["step"] > step]
+        for path in sorted((folder / end).glob("*.safetensors")):
+            one = checkpoint.load_file(path)
+            other = checkpoint.load_file(tmp_path / "whole" / end / path.name)
+            assert one.keys() == other.keys()
+            assert all(torch.equal(one[name], other[name]) for name in one), path.name
+
+
+def test_what_is_stored_reads_back_as_it_was(tmp_path):
+    learner = Learner.open(demo(steps=2))
+
+    async def make() -> list[Group]:
+        batches = Batches(learner, Nobody())
+        await batches.beside(1, lambda: None)
+        await batches.settle()
+        batches.save(tmp_path)
+        return await batches.take(1)
+
+    groups = asyncio.run(make())
+    again = read_groups(tmp_path / PENDING)
+    assert [len(group) for group in again] == [4] * 4
+    assert drawn(again) == drawn(groups)
+    assert [[e.reward for e in g] for g in again] == [[e.reward for e in g] for g in groups]
+
+
+def test_a_run_on_policy_stores_and_copies_nothing(tmp_path):
+    run(tmp_path / "run", demo(ahead=0, steps=2, save_freq=1, keep=9))
+    assert not list((tmp_path / "run").rglob(PENDING))
+
+
+def test_a_batch_that_cannot_be_made_ends_the_run_with_its_last_step_saved(tmp_path):
+    """What is learned from meanwhile is not lost."""
+    config = demo(steps=4)
+    learner = Learner.open(config)
+    made = learner.generate
+
+    async def generate(step: int, watcher: object) -> list[Group]:
+        if step == 3:
+            raise UserError("the server is gone", "start it")
+        return await made(step, watcher)
+
+    learner.generate = generate  # type: ignore[method-assign]
+    opened = Run.open(tmp_path / "run", asdict(config))
+    with pytest.raises(UserError, match="gone"):
+        asyncio.run(train(learner, opened, Nobody()))
+    opened.close()
+    assert [row["step"] for row in read_metrics(tmp_path / "run")] == [1, 2]
+    saved = tmp_path / "run/checkpoints/step-000002"
+    assert saved.exists() and not (saved / PENDING).exists()
+    run(tmp_path / "run", config)
+    assert len(read_metrics(tmp_path / "run")) == 4
+
+
+def test_an_update_that_fails_ends_the_run_and_the_batch(tmp_path):
+    learner = Learner.open(demo(steps=4))
+
+    async def fail() -> Batches:
+        batches = Batches(learner, Nobody())
+        with pytest.raises(ZeroDivisionError):
+            await batches.beside(1, lambda: 1 // 0)
+        await asyncio.wait([batches._next])
+        assert batches._next.cancelled()
+
+    asyncio.run(fail())
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_snapshot_stays_until_it_is_refreshed(tmp_path, rank):
+    model = make_model(tmp_path, lora=LoraConfig(rank=rank))
+    snapshot = Snapshot.of(model)
+    trained = [p for p in model.network.parameters() if p.requires_grad]
+    assert not any(p.requires_grad for p in snapshot.model.network.parameters())
+    with torch.no_grad():
+        for parameter in trained:
+            parameter.add_(1.0)
+    pairs = list(zip(model.network.parameters(), snapshot.model.network.parameters(), strict=True))
+    assert sum(not torch.equal(*pair) for pair in pairs) == len(trained)
+    shared = sum(one is other for one, other in pairs)
+    assert shared == len(pairs) - len(trained) and bool(shared) == bool(rank)
+    snapshot.refresh()
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
+@pytest.mark.parametrize("ahead", [-1, 2])
+def test_farther_ahead_is_refused(ahead):
+    with pytest.raises(UserError, match="ahead"):
+        RolloutConfig(ahead=ahead)
