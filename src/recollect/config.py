@@ -280,6 +280,15 @@ def named_agent(name: str, agent: AgentConfig) -> AgentConfig:
     )
 
 
+MAY_CHANGE = (
+    *("folder", "keep", "resume", "save_freq", "steps", "trackers"),
+    *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
+    *("models.memory", "models.answer", "fixed_model_api", "models.api_key_env", "models.timeout"),
+    *("models.retries", "models.backoff", "models.concurrency", "models.grace"),
+)
+"""Settings that a resumed run may change: where and how fast it runs, not what it learns."""
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides a training run."""

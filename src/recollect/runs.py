@@ -63,11 +63,14 @@ class Run:
         *,
         keep: int | None = 2,
         may_change: Collection[str] = (),
+        at: int | None = None,
     ) -> Run:
         """Start a run in `folder`, or go on with the one there.
 
         `resume` is "auto" (go on if there is a run), "never", or the path of a checkpoint or a run.
         `may_change` names settings (dotted) that may differ from those the run was started with.
+        `at` is the step to go on after, 0 for a fresh start, where another engine keeps the
+        checkpoints.
         """
         if keep is not None and keep < 1:
             raise UserError(f"cannot keep {keep} checkpoints", "keep at least 1")
@@ -78,7 +81,7 @@ class Run:
             run._lock = disk.lock(run.folder)
             try:
                 run._refuse_other(config, resume, may_change)
-                run._start(config, resume)
+                run._start(config, resume, at)
             except BaseException:
                 run.close()
                 raise
@@ -89,7 +92,9 @@ class Run:
             raise UserError(f"{self.folder} is a file", "choose another run folder")
         if self.folder.is_dir() and not (self.folder / "config.json").exists():
             names = sorted(p.name for p in self.folder.iterdir() if not p.name.startswith("."))
-            ours = {"checkpoints", "episodes"}  # a kill may come before config.json is written
+            # A kill may come before config.json is written; the rest is what a cluster's run needs.
+            ours = {"checkpoints", "episodes", "settings.json", "tasks"}
+            ours |= {"train.parquet", "test.parquet"}
             if foreign := [name for name in names if name not in ours]:
                 raise UserError(
                     f"{self.folder} is not empty and holds no run (it has {foreign[0]})",
@@ -115,13 +120,13 @@ class Run:
                 "give the values it was started with, or choose another run folder",
             )
 
-    def _start(self, config: Mapping[str, Any], resume: str | Path) -> None:
+    def _start(self, config: Mapping[str, Any], resume: str | Path, at: int | None) -> None:
         for part in (self._checkpoints, self.folder / "episodes"):
             part.mkdir(exist_ok=True)
             for leftover in part.glob(f"{disk.TEMPORARY}*"):
                 disk.remove(leftover)
-        self.checkpoint = self._origin(resume)
-        self._saved = self.checkpoint.step if self.checkpoint else -1
+        self.checkpoint = self._origin(resume) if at is None else None
+        self._saved = self.checkpoint.step if self.checkpoint else (at or 0) - (not at)
         self._cut(self._saved)
         self.write_text("config.json", json.dumps(_as_json(config), indent=2) + "\n")
         self._metrics = open(self.folder / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from recollect.config import DeltaConfig, TrainConfig
+from recollect.config import MAY_CHANGE, DeltaConfig, TrainConfig
 from recollect.display import (
     Display,
     Report,
@@ -24,15 +24,6 @@ from recollect.trackers import Tracker, open_trackers
 from recollect.train.learner import Learner, nothing_learns
 from recollect.train.loop import Outcome, train
 from recollect.validation import Accuracy
-
-MAY_CHANGE = (
-    *("folder", "keep", "resume", "save_freq", "steps", "trackers"),
-    *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
-    *("models.memory", "models.answer", "fixed_model_api", "models.api_key_env", "models.timeout"),
-    *("models.retries", "models.backoff", "models.concurrency", "models.grace"),
-)
-"""Settings that a resumed run may change: where and how fast it runs, not what it learns."""
-
 
 def run_training(config: TrainConfig) -> int:
     """Train as configured, to the end or until it is stopped."""

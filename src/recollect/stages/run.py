@@ -18,6 +18,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from recollect import disk
+from recollect.config import MAY_CHANGE
 from recollect.display import Report, open_console
 from recollect.episodes import plain
 from recollect.errors import UserError
@@ -26,7 +27,7 @@ from recollect.stages.plan import END_TO_END, Plan, Stage
 from recollect.stages.record import Result, read_results, score_table, write_results, write_table
 from recollect.stages.server import served
 from recollect.train.model import find_device
-from recollect.training import MAY_CHANGE, train_and_report
+from recollect.training import train_and_report
 
 
 def run_stages(plan: Plan) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -76,13 +77,7 @@ class Cast:
     def _fixed(self, config: TrainConfig, role: str, known: list[Tokenizer]) -> Model:
         models = config.models
         if models.is_served(role):
-            return connect(
-                models.endpoint(role),
-                tokenizer=getattr(models, f"{role}_tokenizer"),
-                known=known,
-                window=getattr(models, f"{role}_window"),
-                speech=models.speech,
-            )
+            return served(models, role, known)
         folder = Path(getattr(models, role)).expanduser()
         plain = replace(config.model, path=str(folder), lora=replace(config.model.lora, rank=0))
         loaded = load_model(plain)
@@ -92,16 +87,7 @@ class Cast:
 
     def sampling(self, temperature: float, top_p: float) -> dict[str, Model]:
         """Return the models, told how to sample; fixed ones may have been told otherwise."""
-        settings = self._settings
-        own = Sampling(temperature=temperature, top_p=top_p)
-        fixed = Sampling(
-            temperature=temperature if settings.temperature is None else settings.temperature,
-            top_p=top_p if settings.top_p is None else settings.top_p,
-        )
-        return {
-            role: replace(model, sampling=own if model.trainable else fixed)
-            for role, model in self.models.items()
-        }
+        return told(self._settings, self.models, Sampling(temperature=temperature, top_p=top_p))
 
     @property
     def window(self) -> int:
@@ -121,22 +107,56 @@ class Cast:
     @property
     def clients(self) -> list[Client]:
         """Whoever calls servers, each once."""
-        policies = [model.policy for model in self.models.values()]
-        found = [p.client for p in policies if isinstance(p, EndpointPolicy | EndpointSpeaker)]
-        return list(dict.fromkeys(found))
+        return clients_of(self.models.values())
 
     def failed_calls(self) -> Counter[str]:
         """Count, since this was last asked, the failed attempts of calls to servers by kind."""
-        total: Counter[str] = Counter()
-        for client in self.clients:
-            total += client.failures
-            client.failures.clear()
-        return total
+        return failures_of(self.clients)
 
     def close(self) -> None:
         """Let go of the servers."""
         for client in self.clients:
             client.close()
+
+
+def served(models: ModelsConfig, role: str, known: Sequence[Tokenizer]) -> Model:
+    """Connect to the server of a fixed model."""
+    return connect(
+        models.endpoint(role),
+        tokenizer=getattr(models, f"{role}_tokenizer"),
+        known=known,
+        window=getattr(models, f"{role}_window"),
+        speech=models.speech,
+    )
+
+
+def told(settings: ModelsConfig, models: Mapping[str, Model], own: Sampling) -> dict[str, Model]:
+    """Tell models how to sample; fixed ones like the one that learns, unless told otherwise."""
+    fixed = replace(
+        own,
+        temperature=own.temperature if settings.temperature is None else settings.temperature,
+        top_p=own.top_p if settings.top_p is None else settings.top_p,
+    )
+    return {
+        role: replace(model, sampling=own if model.trainable else fixed)
+        for role, model in models.items()
+    }
+
+
+def clients_of(models: Iterable[Model]) -> list[Client]:
+    """Return whoever calls servers, each once."""
+    policies = [model.policy for model in models]
+    found = [p.client for p in policies if isinstance(p, EndpointPolicy | EndpointSpeaker)]
+    return list(dict.fromkeys(found))
+
+
+def failures_of(clients: Iterable[Client]) -> Counter[str]:
+    """Count, since this was last asked, the failed attempts of calls to servers by kind."""
+    total: Counter[str] = Counter()
+    for client in clients:
+        total += client.failures
+        client.failures.clear()
+    return total
 
 
 def _described(role: str, model: Model, value: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,7 @@ from recollect.config import TrainConfig
 from recollect.rollout import Group
 from recollect.samples import make_samples
 from recollect.shaping import charged, overlong_charge
-from recollect.train.trainer import Trainer
+from recollect.types import Sample
 
 ESTIMATORS: dict[str, advantages.Estimator] = {
     "grpo": advantages.grpo,
@@ -23,6 +24,8 @@ ESTIMATORS: dict[str, advantages.Estimator] = {
 }
 WHITENED = ("reinforce_pp", "reinforce_pp_baseline", "gdpo")
 """Those that are compared once more, over the whole batch."""
+Divergences = Callable[[Sequence[Sample]], Sequence[float]]
+"""How far each sample strays from the reference: its tokens' KL, summed."""
 
 
 def compare(config: TrainConfig, groups: list[Group]) -> list[list[list[float]]]:
@@ -53,7 +56,7 @@ def differs(config: TrainConfig, group: Group) -> bool:
 
 
 def charge(
-    config: TrainConfig, trainer: Trainer, groups: list[Group]
+    config: TrainConfig, divergences: Divergences, groups: list[Group]
 ) -> tuple[list[Group], dict[str, float]]:
     """Lower rewards by what the settings charge for; what was paid comes with them."""
     episodes = [episode for group in groups for episode in group]
@@ -67,7 +70,7 @@ def charge(
         samples = make_samples(groups, advantages.grpo)
         paid["charge/kl"] = config.loss.kl_coef * np.bincount(
             [sample.episode - 1 for sample in samples],  # counted from 1, failed ones included
-            weights=trainer.divergences(samples),
+            weights=divergences(samples),
             minlength=len(episodes),
         )
     if not paid:

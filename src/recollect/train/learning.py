@@ -49,7 +49,7 @@ class Learning:
         if config.rollout.refills:
             kept = [group for group in kept if differs(config, group)]
             metrics["groups/kept"] = float(len(kept))
-        kept, charges = charge(config, self.trainer, kept)
+        kept, charges = charge(config, self.trainer.divergences, kept)
         samples = samples_of(kept, compare(config, kept))
         metrics |= {**charges, **report.sample_metrics(samples)}
         if self.critic:

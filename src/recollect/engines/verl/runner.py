@@ -1,0 +1,76 @@
+"""From hydra's configuration to a finished run: Ray, verl's task runner with our trainer, export."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import hydra
+import ray
+from omegaconf import DictConfig, open_dict
+from ray.exceptions import RayTaskError
+from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+from verl.utils.config import validate_config
+from verl.utils.device import auto_set_device
+
+from recollect.engines.verl.main import HANDED_ON
+from recollect.engines.verl.merge import export
+from recollect.errors import UserError
+
+
+class Runner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc]
+    """verl's task runner, with our trainer in the place of its synchronous one.
+
+    Under a name of its own verl would treat it as an asynchronous one, in half a dozen places.
+    """
+
+    def run(self, config: DictConfig) -> None:
+        """Train to the end."""
+        from recollect.engines.verl.trainer import MemoryTrainer
+
+        TRAINER_REGISTRY["sync"] = MemoryTrainer
+        super().run(config)
+
+
+@hydra.main(config_path=".", config_name="recollect", version_base=None)
+def run(config: DictConfig) -> None:
+    """Train, then write the model as Hugging Face's libraries and vLLM load it."""
+    if config.trainer.v1.trainer_mode != "sync" or not config.trainer.use_v1:
+        raise UserError(
+            "our trainer is verl's synchronous one (V1)",
+            "leave trainer.use_v1 and trainer.v1.trainer_mode as they are",
+        )
+    auto_set_device(config)
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    hand_on(config)
+    try:
+        run_ppo(config, ray.remote(num_cpus=1)(Runner))
+    except RayTaskError as error:
+        cause = mistake(error)
+        if cause is None:
+            raise
+        raise cause from None
+    finally:
+        ray.shutdown()
+    export(Path(config.trainer.default_local_dir), Path(config.recollect.run) / "model")
+
+
+def hand_on(config: DictConfig) -> None:
+    """Let workers on other nodes have the environment that they need."""
+    given = {name: os.environ[name] for name in HANDED_ON if os.environ.get(name)}
+    with open_dict(config):
+        environment: Any = config.ray_kwargs.ray_init.get("runtime_env") or {}
+        environment = {**environment, "env_vars": {**given, **environment.get("env_vars", {})}}
+        config.ray_kwargs.ray_init.runtime_env = environment
+
+
+def mistake(error: BaseException | None) -> UserError | None:
+    """Find a user's mistake in what Ray raised, however deep."""
+    while error is not None:
+        if isinstance(error, UserError):
+            return UserError(error.what, error.fix)
+        error = getattr(error, "cause", None) or error.__cause__
+    return None
