@@ -25,6 +25,7 @@ from recollect.train.learner import Learner, nothing_learns
 from recollect.train.loop import Outcome, train
 from recollect.validation import Accuracy
 
+
 def run_training(config: TrainConfig) -> int:
     """Train as configured, to the end or until it is stopped."""
     train_and_report(config)

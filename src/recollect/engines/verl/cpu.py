@@ -1,8 +1,7 @@
 """verl on machines without an accelerator, for tests: the only place that patches anything.
 
 Loaded by `plugin` in every process if VERL_PLATFORM=cpu, and never otherwise. Each patch stands in
-`PATCHES` with its reason. Besides these, a CPU run sets VERL_ENGINE_DEVICE=cuda (verl looks its FSDP
-engine up under that name), pretends to GPUs and cores in `ray.init`, and turns flash attention off.
+`PATCHES` with its reason. Besides these, `cpu_keys` lists the settings and variables of such a run.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def patch_device_module() -> None:
 
 
 def patch_process_group() -> None:
-    """verl names a backend for the CPU and one for the device; torch refuses the CPU named twice."""
+    """verl names a backend for the CPU and one for the device; torch refuses one named twice."""
     original = torch.distributed.init_process_group
 
     @functools.wraps(original)
@@ -130,7 +129,7 @@ def patch_process_group() -> None:
 
 def patch_pinned_memory() -> None:
     """The reference model is kept in pinned memory, which only an accelerator's driver can give."""
-    torch.Tensor.pin_memory = lambda self, *_args, **_kwargs: self  # type: ignore[assignment]
+    torch.Tensor.pin_memory = lambda self, *_args, **_kwargs: self  # type: ignore[method-assign]
 
 
 def patch_vllm_version() -> None:

@@ -39,7 +39,7 @@ def refuse(loss: LossConfig) -> None:
 def ours(
     model_output: dict[str, Any], data: Any, dp_group: Any = None, *, config: LossConfig
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Compute the loss of a micro-batch, as verl calls it: summed over ranks and divided by them."""
+    """Compute the loss of a micro-batch, times the ranks, by which gradients will be divided."""
     logprob_BT = no_padding_2_padding(model_output["log_probs"], data)
     entropy = model_output.get("entropy")
     entropy_BT = None if entropy is None else no_padding_2_padding(entropy, data)
@@ -82,7 +82,7 @@ def sequences(mask_BT: torch.Tensor, config: LossConfig) -> torch.Tensor:
 def row_weights(
     aggregate: Any, trained_B: np.ndarray, episode_B: np.ndarray, parts: list[list[int]]
 ) -> np.ndarray:
-    """Return the weight of each row's tokens in the mini-batch that the row is in; padding has 0."""
+    """Return the weight of each row's tokens in the mini-batch that it is in; padding has 0."""
     weight_B = np.zeros(len(trained_B))
     for part in parts:
         if part:

@@ -1,4 +1,4 @@
-"""From hydra's configuration to a finished run: Ray, verl's task runner with our trainer, export."""
+"""From hydra's configuration to a finished run: Ray, verl's task runner, our trainer, export."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recollect.engines.verl.merge import export
 from recollect.errors import UserError
 
 
-class Runner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc]
+class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
     """verl's task runner, with our trainer in the place of its synchronous one.
 
     Under a name of its own verl would treat it as an asynchronous one, in half a dozen places.
@@ -35,7 +35,9 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc
         super().run(config)
 
 
-@hydra.main(config_path=".", config_name="recollect", version_base=None)
+@hydra.main(  # type: ignore[untyped-decorator]
+    config_path=".", config_name="recollect", version_base=None
+)
 def run(config: DictConfig) -> None:
     """Train, then write the model as Hugging Face's libraries and vLLM load it."""
     if config.trainer.v1.trainer_mode != "sync" or not config.trainer.use_v1:
