@@ -30,6 +30,7 @@ from recollect.engines.verl.archive import Taken, open_archive
 from recollect.engines.verl.folder import RunFolder
 from recollect.engines.verl.outputs import trained_contexts
 from recollect.engines.verl.record import Record
+from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.samples import samples_of
 from recollect.train import report
@@ -45,6 +46,10 @@ class MemoryTrainer(PPOTrainerSync):
     def __init__(self, config: Any) -> None:
         self.settings = RunFolder(Path(config.recollect.run)).config
         loss.refuse(self.settings.loss)
+        if self.settings.advantage == "gae":
+            raise UserError(
+                "our critic is the embedded engine's", "set --advantage to grpo, or --engine local"
+            )
         self.archive = open_archive()
         self.record: Record | None = None
         self._submitted: list[str] = []
@@ -127,7 +132,7 @@ class MemoryTrainer(PPOTrainerSync):
             global_batch_size=len(batch) // self._updates,
             mini_batch_size=None,
             num_mini_batch=self._updates,
-            epochs=1,
+            epochs=self.settings.epochs,
             seed=actor.data_loader_seed,
             dataloader_kwargs={"shuffle": False},
             temperature=self.config.actor_rollout_ref.rollout.temperature,
@@ -136,7 +141,7 @@ class MemoryTrainer(PPOTrainerSync):
         found = rename_dict(output["metrics"], "actor/")
         found["perf/mfu/actor"] = found.pop("actor/mfu")
         metrics.update(reduce_metrics(found))
-        metrics["train/updates"] = self._updates
+        metrics["train/updates"] = self._updates * self.settings.epochs
         return batch
 
     # --- advantages --------------------------------------------------------------------------
