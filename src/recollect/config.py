@@ -16,6 +16,7 @@ from recollect.delta import Mode
 from recollect.errors import UserError
 from recollect.memory.retrieval import Retrieval
 from recollect.roles import ModelsConfig, staged
+from recollect.tasks.babilong import BabiLong
 from recollect.tasks.base import RememberedFamily
 from recollect.tasks.hotpotqa import HotpotQA
 from recollect.tasks.jsonl import Jsonl
@@ -25,6 +26,7 @@ from recollect.tasks.locomo_folder import Locomo
 from recollect.tasks.memagent import MemAgentRows
 from recollect.tasks.musique import Musique
 from recollect.tasks.recall import Recall
+from recollect.tasks.ruler import Ruler
 from recollect.tasks.squad import Squad
 from recollect.tasks.twowiki import TwoWiki
 from recollect.tasks.world import World
@@ -228,6 +230,8 @@ TasksConfig = (
     | TwoWiki
     | Musique
     | Squad
+    | Ruler
+    | BabiLong
     | MemAgentRows
     | Jsonl
 )

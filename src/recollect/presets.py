@@ -27,11 +27,13 @@ from recollect.errors import UserError
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.retrieval import Retrieval
 from recollect.memory.tools import MemoryTools
+from recollect.tasks.babilong import BabiLong
 from recollect.tasks.hotpotqa import HotpotQA
 from recollect.tasks.ledger import Ledger
 from recollect.tasks.ledger_folder import LedgerFiles
 from recollect.tasks.locomo_folder import Locomo
 from recollect.tasks.recall import Recall
+from recollect.tasks.ruler import Ruler
 from recollect.tasks.world import World
 from recollect.tools import Limits
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
@@ -139,6 +141,15 @@ PRESETS: dict[str, TrainConfig] = {
 }
 
 PRESETS["ledger_qa"] = replace(PRESETS["bank"], name="ledger_qa", tasks=LedgerFiles())
+PRESETS |= {  # needles in texts of six chunks; this kind of RULER's needs no data
+    "ruler": replace(
+        PRESETS["hotpotqa"],
+        name="ruler",
+        tasks=Ruler(tokens=28672),
+        reward=AnswerConfig("ruler_recall"),
+    ),
+    "babilong": replace(PRESETS["hotpotqa"], name="babilong", tasks=BabiLong(tokens=28672)),
+}
 PRESETS |= {  # other ways of reading the same texts, with the shares and rewards of their papers
     "callback": replace(
         PRESETS["hotpotqa"],

@@ -92,6 +92,14 @@ def test_a_malformed_reply_is_all_memory():
     assert [c.counts["malformed"] for c in played.contexts[:2]] == [1, 1]
 
 
+def test_an_empty_reply_leaves_the_memory_as_it_is():
+    task = story("a", "b", "c", answer="fox")
+    played = told(OWN, task, write("a fox"), "", "<think>without end")
+    assert played.memory.text == "a fox" and played.memory.earlier == []
+    gains = [c.steps.get("memory_recall") for c in scored(played, task).contexts]
+    assert gains == [1.0, 0.0, 0.0, None]
+
+
 @pytest.mark.parametrize("chunks", [(), ("only",)])
 def test_nothing_or_little_to_read(chunks):
     played = told(OWN, story(*chunks), *[write("m", "x")] * len(chunks))

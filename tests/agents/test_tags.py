@@ -22,7 +22,7 @@ def test_anything_can_be_read(reply):
     if gates == Gates(gates.update, gates.end, False):  # well-formed has all of its parts
         assert "<check>" in reply.lower() and "<next>" in reply.lower()
     written = parse_written(reply)
-    assert written.memory in reply and written.query in reply
+    assert (written.memory or "") in reply and written.query in reply
     noted = parse_note(reply)
     assert noted.note is None or noted.note in reply
     assert noted.note != ""
@@ -54,6 +54,8 @@ def test_what_is_written_inside_is_text(text, end):
         ("<check>maybe</check><update>a</update><next>end</next>", Gates(None, False, True)),
         ("<update>a</update><next>end</next>", Gates(None, False, True)),
         ("", Gates(None, False, True)),
+        ("<think><check>yes</check></think><check>no</check><next>end</next>", Gates(None, 1, 0)),
+        ("<think><check>no</check><next>end</next>", Gates(None, False, True)),
     ],
 )
 def test_gates(reply, gates):
@@ -72,7 +74,9 @@ def test_gates(reply, gates):
         ("<update>a and", Written("a and", "", True)),
         ("<recall>b</recall>", Written("<recall>b</recall>", "", True)),
         (" plain ", Written("plain", "", True)),
-        ("", Written("", "", True)),
+        ("", Written(None, "", True)),
+        ("<think>Perhaps <update>x</update>?</think><update>a</update>", Written("a", "", False)),
+        ("<think>It goes on and on", Written(None, "", True)),
     ],
 )
 def test_memories_and_queries(reply, written):
@@ -90,6 +94,7 @@ def test_memories_and_queries(reply, written):
         ("<check>yes</check> a", Noted(None, True)),
         ("<note>a</note>", Noted(None, True)),
         ("", Noted(None, True)),
+        (" <think>yes, <check>yes</check></think>\n<check>no</check>", Noted(None, False)),
     ],
 )
 def test_notes(reply, noted):

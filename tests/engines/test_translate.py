@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from recollect.agents.callback import CallbackAgent
 from recollect.agents.fold import FoldAgent
+from recollect.agents.gated import GatedAgent
+from recollect.agents.parallel import ParallelAgent
 from recollect.engines.verl.lengths import lengths
 from recollect.engines.verl.translate import merged, name_of, read, resolved, translate, written
 from recollect.errors import UserError
@@ -127,3 +130,11 @@ def test_values_are_read_back():
     for value in (None, True, False, 3, 0.5, "word", ["a", "b"], []):
         assert read(written(value)) == value
     assert read("['console','wandb']") == ["console", "wandb"]
+
+
+def test_room_for_a_second_memory_and_for_notes():
+    assert lengths(CallbackAgent(), None).prompt == 9216  # 5000 + 2 x 1024 + 2048
+    assert lengths(GatedAgent(), None) == lengths(FoldAgent(), None)
+    many = ParallelAgent(fan_in=32)
+    assert lengths(many, None).prompt == 12288  # 32 x (256 + 8) + 1024 + 2048, rounded up
+    assert lengths(ParallelAgent(), None) == lengths(FoldAgent(), None)

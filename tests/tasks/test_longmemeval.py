@@ -145,7 +145,7 @@ def test_mistakes(folder, tmp_path):
         LongMemEval("xl")
     with pytest.raises(UserError, match="recollect data longmemeval"):
         LongMemEval("m", folder).size("test")
-    with pytest.raises(UserError, match="three lengths"):
+    with pytest.raises(UserError, match="fixed lengths"):
         LongMemEval(folder=folder).longer(2)
     for name, content, match in (
         ("twice", [item(), item()], "more than once"),

@@ -29,7 +29,9 @@ from recollect.reading_rewards import WithCallbacks, WithGates, WithRounds
 from recollect.rollout import Group
 from recollect.runs import Run, read_metrics
 from recollect.tasks.recall import PLAIN, Recall
-from recollect.train.loop import Learner, compare, train
+from recollect.train.comparison import compare
+from recollect.train.learner import Learner
+from recollect.train.loop import train
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 from recollect.train.wiring import make_reward
 from recollect.validation import Accuracy

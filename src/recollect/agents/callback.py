@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from recollect.agents.asking import ask, check_positive, tokenizer_of
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.prompts import check_fields, fill, solve_from
-from recollect.agents.tags import part
+from recollect.agents.tags import part, spoken
 from recollect.agents.windows import Span, is_due, spans
 from recollect.chat import Chats
 from recollect.errors import UserError
@@ -51,7 +51,8 @@ class CallbackPrompts:
 class Written:
     """What a reply says."""
 
-    memory: str
+    memory: str | None
+    """None leaves it as it is."""
     query: str
     """Empty if nothing is to be brought back."""
     malformed: bool
@@ -61,11 +62,12 @@ def parse_written(reply: str) -> Written:
     """Read the new memory and the query of a reply.
 
     Well-formed is an <update> that is closed; <recall> after it may be missing or empty. A memory
-    cut off by the limit is kept as far as it goes, and a reply without tags is all memory.
+    cut off by the limit is kept as far as it goes, and a reply without tags is all memory, unless
+    there is nothing in it.
     """
-    update = part(reply, "update", until="<recall>")
+    update = part(spoken(reply), "update", until="<recall>")
     if update.text is None:
-        return Written(reply.strip(), "", True)
+        return Written(update.rest.strip() or None, "", True)
     query = part(update.rest, "recall")
     return Written(update.text, query.text or "", not update.closed)
 
@@ -132,7 +134,7 @@ class CallbackAgent:
         prompt = fill(self.prompts.read, problem=problem, chunk=chunk, **_shown(memory))
         reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
         written = parse_written(reply.text)
-        memory.replace(written.memory, label=label)
+        memory.replace(memory.text if written.memory is None else written.memory, label=label)
         # Also without a query: what was brought back for this step is not there for the next.
         memory.recall(written.query, label)
         chat.context.counts = {

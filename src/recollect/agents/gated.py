@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from recollect.agents.asking import ask, check_positive, tokenizer_of
 from recollect.agents.fold import NO_MEMORY, FoldPrompts
 from recollect.agents.prompts import check_fields, fill
-from recollect.agents.tags import choice, part
+from recollect.agents.tags import choice, part, spoken
 from recollect.agents.windows import Span, is_due, spans
 from recollect.chat import Chats
 from recollect.errors import UserError
@@ -58,7 +58,7 @@ def parse_gates(reply: str) -> Gates:
     then <next>continue|end</next>; other words around them do not matter. Of anything else each
     part counts that can be read: a memory cut off by the limit is kept as far as it goes.
     """
-    check = choice(reply, "check", ("yes", "no"))
+    check = choice(spoken(reply), "check", ("yes", "no"))
     if check.text is None:
         return Gates(None, False, True)
     update = part(check.rest, "update", until="<next>")

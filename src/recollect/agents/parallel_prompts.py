@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from recollect.agents.fold import FoldPrompts
 from recollect.agents.prompts import check_fields
-from recollect.agents.tags import choice, part
+from recollect.agents.tags import choice, part, spoken
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def parse_note(reply: str) -> Noted:
     Well-formed are <check>no</check>, and <check>yes</check> with a closed <note> that is not
     empty. A note cut off by the limit is kept as far as it goes.
     """
-    check = choice(reply, "check", ("yes", "no"))
+    check = choice(spoken(reply), "check", ("yes", "no"))
     if check.text != "yes":
         return Noted(None, check.text is None)
     note = part(check.rest, "note")

@@ -21,6 +21,13 @@ class Part:
     """All of the reply if there is no such tag."""
 
 
+def spoken(reply: str) -> str:
+    """Leave out the thought that a reply begins with, drafts and all; one without end is all."""
+    if not reply.lstrip().startswith("<think>"):
+        return reply
+    return reply.partition("</think>")[2]
+
+
 def part(reply: str, name: str, until: str = "") -> Part:
     """Return what stands between the first <name> and the last </name>.
 

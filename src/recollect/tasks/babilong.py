@@ -5,31 +5,26 @@ Knows nothing of agents or models.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from recollect.errors import UserError
 from recollect.seeds import derive
 from recollect.tasks.babi import HINTS, TASKS, Asked, read_babi
 from recollect.tasks.base import Split
 from recollect.tasks.dealt import pick
 from recollect.tasks.haystack import (
     Position,
-    check_lengths,
-    check_place,
     draw_depths,
     plant,
     read_books,
-    show_place,
     weigh,
 )
+from recollect.tasks.hidden import FULL, HiddenEvidence
 from recollect.types import Question, Task
 
-_FULL = 0.99
-"""How much of the wanted length is filled: lengths are estimates, and none should be exceeded."""
 _QUESTION_TOKENS = 40
 _STORY = 0.8
 """How much of a text its story may be: the rest is needed to hide it in."""
@@ -37,38 +32,24 @@ _ONE_WORD = "Answer with one word."
 
 
 @dataclass(frozen=True)
-class BabiLong:
+class BabiLong(HiddenEvidence):
     """A family of BABILong tasks: one of bAbI's twenty, at one length."""
 
     name: ClassVar[str] = "babilong"
     metric: ClassVar[str] = "exact_match"
+    variants: ClassVar[tuple[str, ...]] = TASKS
 
     variant: str = "qa1"
     tokens: int = 8192
     """Length of text and question, estimated. Stories that are longer are left out."""
-    chunk_tokens: int = 512
     position: Position = "any"
     """Where the story's facts stand; their order is always their own."""
-    depth: float | None = None
-    """Where they all stand exactly, from 0 (start) to 1 (end), instead."""
     folder: Path = Path("data/babilong")
     """Holds books/ and babi/ (qa1_..._train.txt and so on, or their archive)."""
-
-    def __post_init__(self) -> None:
-        if self.variant not in TASKS:
-            raise UserError(
-                f"babilong has no variant {self.variant!r}", f"choose from {', '.join(TASKS)}"
-            )
-        check_lengths(self.tokens, self.chunk_tokens)
-        check_place(self.position, self.depth)
 
     def size(self, split: Split) -> int:
         """Count the questions whose story is short enough."""
         return len(self._items[split])
-
-    def longer(self, times: int) -> BabiLong:
-        """Return the same stories in so many times as much text."""
-        return replace(self, tokens=self.tokens * times)
 
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
         """Return the index-th task; held-out ones come in one order and only once."""
@@ -93,13 +74,11 @@ class BabiLong:
             "supporting": list(asked.supporting),
             "fact_chunks": fact_chunks,
         }
-        place = show_place(self.position, self.depth)
-        id = f"babilong-{self.variant}-{name}-of-{self.tokens}-tokens{place}"
-        return Task(id, chunks, (question,), self.name, meta)
+        return Task(self._id(name), chunks, (question,), self.name, meta)
 
     @property
     def _room(self) -> int:
-        return int(_FULL * self.tokens) - _QUESTION_TOKENS
+        return int(FULL * self.tokens) - _QUESTION_TOKENS
 
     @cached_property
     def _items(self) -> dict[Split, tuple[Asked, ...]]:

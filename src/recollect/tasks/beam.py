@@ -10,16 +10,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from recollect.errors import UserError
-from recollect.tasks.base import Split
-from recollect.tasks.dealt import deal, pick
 from recollect.tasks.findings import Findings
 from recollect.tasks.records import read_records
-from recollect.tasks.table import TaskTable
+from recollect.tasks.tabled import TabledTasks
 from recollect.types import Question, Task
 
 ABILITIES = (
@@ -46,45 +43,15 @@ _FIX = (
 
 
 @dataclass(frozen=True)
-class Beam:
+class Beam(TabledTasks):
     """What `recollect data beam` wrote, as a task family: one task per conversation."""
 
     name: ClassVar[str] = "beam"
-    metric: ClassVar[str] = "judge"
+    variants: ClassVar[tuple[str, ...]] = VARIANTS
+    fix: ClassVar[str] = _FIX
 
     variant: str = "100k"
     folder: Path = Path("data/beam")
-    train_fraction: float = 0.0
-    """Share of the conversations for training; by default all of them are for evaluation."""
-
-    def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise UserError(
-                f"beam has no variant {self.variant!r}", f"choose from {', '.join(VARIANTS)}"
-            )
-
-    def size(self, split: Split) -> int:
-        """Count the conversations of a split."""
-        return len(self._splits[split])
-
-    def longer(self, times: int) -> Beam:
-        """Refuse: the conversations are as long as they are."""
-        if times != 1:
-            raise UserError("BEAM has fixed lengths", f"choose from {', '.join(VARIANTS)}")
-        return self
-
-    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
-        """Return the index-th task; held-out ones come in one order and only once."""
-        fix = "ask for fewer tasks, or set train_fraction"
-        return self._table.task(pick(self._splits[split], index, seed, split, self.name, fix))
-
-    @cached_property
-    def _table(self) -> TaskTable:
-        return TaskTable(self.folder / f"{self.variant}.parquet", _FIX)
-
-    @cached_property
-    def _splits(self) -> dict[Split, list[int]]:
-        return deal(self._table.ids, self.train_fraction)
 
 
 def read_beam(path: Path, findings: Findings) -> Iterator[Task]:

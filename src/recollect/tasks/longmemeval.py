@@ -10,16 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from recollect.errors import UserError
-from recollect.tasks.base import Split
-from recollect.tasks.dealt import deal, pick
 from recollect.tasks.findings import Findings
 from recollect.tasks.records import read_records
-from recollect.tasks.table import TaskTable
+from recollect.tasks.tabled import TabledTasks
 from recollect.types import Question, Task
 
 TYPES = (
@@ -43,45 +40,15 @@ _FIX = (
 
 
 @dataclass(frozen=True)
-class LongMemEval:
+class LongMemEval(TabledTasks):
     """What `recollect data longmemeval` wrote, as a task family."""
 
     name: ClassVar[str] = "longmemeval"
-    metric: ClassVar[str] = "judge"
+    variants: ClassVar[tuple[str, ...]] = VARIANTS
+    fix: ClassVar[str] = _FIX
 
     variant: str = "s"
     folder: Path = Path("data/longmemeval")
-    train_fraction: float = 0.0
-    """Share of the questions for training; by default all of them are for evaluation."""
-
-    def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise UserError(
-                f"longmemeval has no variant {self.variant!r}", f"choose from {', '.join(VARIANTS)}"
-            )
-
-    def size(self, split: Split) -> int:
-        """Count the questions of a split."""
-        return len(self._splits[split])
-
-    def longer(self, times: int) -> LongMemEval:
-        """Refuse: the histories are as long as they are."""
-        if times != 1:
-            raise UserError("LongMemEval has three lengths", "choose oracle, s or m")
-        return self
-
-    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
-        """Return the index-th task; held-out ones come in one order and only once."""
-        fix = "ask for fewer tasks, or set train_fraction"
-        return self._table.task(pick(self._splits[split], index, seed, split, self.name, fix))
-
-    @cached_property
-    def _table(self) -> TaskTable:
-        return TaskTable(self.folder / f"{self.variant}.parquet", _FIX)
-
-    @cached_property
-    def _splits(self) -> dict[Split, list[int]]:
-        return deal(self._table.ids, self.train_fraction)
 
 
 def read_longmemeval(path: Path, findings: Findings) -> Iterator[Task]:

@@ -7,7 +7,7 @@ come from a folder of books, documents from SQuAD and HotpotQA. Knows nothing of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -24,13 +24,11 @@ from recollect.tasks.haystack import (
     Haystack,
     Position,
     Source,
-    check_lengths,
-    check_place,
     draw_depths,
     plant,
     read_books,
-    show_place,
 )
+from recollect.tasks.hidden import FULL, HiddenEvidence
 from recollect.tasks.lengths import BYTES_PER_TOKEN
 from recollect.tasks.ruler_counts import common_words, frequent_words
 from recollect.tasks.ruler_documents import SOURCES, Shelf, gather, open_shelf
@@ -53,8 +51,6 @@ DENSITY: Mapping[str, float] = MappingProxyType(
 )
 """Bytes per token where a text is not prose, for tokenizers that take digits one by one."""
 
-_FULL = 0.99
-"""How much of the wanted length is filled: lengths are estimates, and none should be exceeded."""
 _QUESTION_TOKENS = 80
 """Room for the question, whose length is part of the whole."""
 _BOOKS = (
@@ -64,30 +60,20 @@ _BOOKS = (
 
 
 @dataclass(frozen=True)
-class Ruler:
+class Ruler(HiddenEvidence):
     """A family of RULER tasks: one kind, one length."""
 
     name: ClassVar[str] = "ruler"
+    variants: ClassVar[tuple[str, ...]] = VARIANTS
 
     variant: str = "niah_single_1"
-    tokens: int = 8192
-    """Length of text and question, estimated."""
-    chunk_tokens: int = 512
-    """Length of a chunk; in qa_1 and qa_2 a chunk is a document."""
     position: Position = "any"
     """Where the evidence stands; not for cwe and fwe, which need the whole text."""
-    depth: float | None = None
-    """Where the evidence stands exactly, from 0 (start) to 1 (end), instead."""
     folder: Path = Path("data/ruler")
     """Holds books/ for essays; qa_1 and qa_2 take squad/ and hotpotqa/ beside it."""
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise UserError(
-                f"ruler has no variant {self.variant!r}", f"choose from {', '.join(VARIANTS)}"
-            )
-        check_lengths(self.tokens, self.chunk_tokens)
-        check_place(self.position, self.depth)
+        super().__post_init__()
         if self.variant in ("cwe", "fwe") and (self.position != "any" or self.depth is not None):
             raise UserError(
                 f"{self.variant} needs its whole text, so its evidence has no position",
@@ -108,33 +94,25 @@ class Ruler:
         """Count the questions about documents; all else has no end."""
         return self._shelf.stored.size(split) if self.variant in SOURCES else None
 
-    def longer(self, times: int) -> Ruler:
-        """Return the same kind at so many times the length."""
-        return replace(self, tokens=self.tokens * times)
-
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
         """Make one task; it depends on nothing but the settings and these three."""
         rng = Random(derive("ruler", self.variant, seed, split, index))
         if self.variant in ("cwe", "fwe"):
-            return self._counted(self._id(index, seed, split), rng)
+            return self._counted(self._id(f"{split}-{seed}-{index}"), rng)
         if self.variant in SOURCES:
             return self._documents(index, seed, split)
-        return self._planted(self._id(index, seed, split), rng)
+        return self._planted(self._id(f"{split}-{seed}-{index}"), rng)
 
     @property
     def _dense(self) -> dict[str, float]:
         """What to count tokens by, where the fixed estimate is far off."""
         return {"bytes_per_token": DENSITY[self.variant]} if self.variant in DENSITY else {}
 
-    def _id(self, index: int, seed: int, split: Split) -> str:
-        place = show_place(self.position, self.depth)
-        return f"ruler-{self.variant}-{split}-{seed}-{index}-of-{self.tokens}-tokens{place}"
-
     @property
     def _room(self) -> int:
         """Tokens for the text, as the fixed estimate counts them."""
         density = self.bytes_per_token / BYTES_PER_TOKEN
-        return int(_FULL * self.tokens * density) - _QUESTION_TOKENS
+        return int(FULL * self.tokens * density) - _QUESTION_TOKENS
 
     @property
     def _chunk_tokens(self) -> int:
@@ -195,7 +173,7 @@ class Ruler:
         at = tuple(np.flatnonzero(np.isin(chunks.order, item.gold)).tolist())
         question = Question(item.question, item.answers, self.variant, at)
         meta = {"item": item.id, "depths": [round(i / len(chunks), 4) for i in at]}
-        return Task(self._id(index, seed, split), chunks, (question,), self.name, meta)
+        return Task(self._id(f"{split}-{seed}-{index}"), chunks, (question,), self.name, meta)
 
     @property
     def _shelf(self) -> Shelf:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.agents.bank import BankAgent
-from recollect.agents.curator import CuratorAgent
-from recollect.agents.fold import FoldAgent
+from recollect.agents.callback import CallbackAgent
+from recollect.agents.parallel import ParallelAgent
+from recollect.config import AgentConfig, OneText
 
 STEP = 1024
 AROUND = 2048
@@ -30,18 +30,27 @@ class Lengths:
     """Both together: never more than the model's window."""
 
 
-def lengths(agent: FoldAgent | CuratorAgent | BankAgent, window: int | None) -> Lengths:
+def lengths(agent: AgentConfig, window: int | None) -> Lengths:
     """Bound the contexts of an agent, within the model's window where that is known."""
-    if isinstance(agent, FoldAgent):
+    if isinstance(agent, OneText):
         response = max(agent.max_memory_tokens, agent.max_answer_tokens)
         if agent.chunk_size is None:  # the task's own chunks: as long as they please
             context = window or USUAL
             return Lengths(context - response, response, context)
-        prompt = _rounded(agent.chunk_size + agent.max_memory_tokens + AROUND)
+        prompt = _rounded(_shown(agent, agent.chunk_size) + AROUND)
         context = min(prompt + response, window or prompt + response)
         return Lengths(context - response, response, context)
     context = agent.limits.max_context_tokens or window or USUAL
     return Lengths(context, context, context)
+
+
+def _shown(agent: OneText, chunk_size: int) -> int:
+    """Return the tokens of text, memories and notes in a prompt, at most."""
+    if isinstance(agent, CallbackAgent):
+        return chunk_size + 2 * agent.max_memory_tokens
+    if isinstance(agent, ParallelAgent):  # a number stands before every note
+        chunk_size = max(chunk_size, agent.fan_in * (agent.max_note_tokens + 8))
+    return chunk_size + agent.max_memory_tokens
 
 
 def _rounded(tokens: int) -> int:

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.agents.fold import FoldAgent
-from recollect.config import TrainConfig
+from recollect.config import OneText, TrainConfig
 from recollect.engines.verl.lengths import Lengths, lengths
 from recollect.errors import UserError
 
@@ -69,9 +68,9 @@ def refuse(config: TrainConfig) -> None:
             f"set --loss.aggregate to one of {', '.join(WEIGHINGS)}",
         )
     if config.loss.kind == "gspo":
-        # A fold's contexts hold one reply each, so that there a turn is a context.
+        # Contexts of agents that keep one text hold one reply each: there a turn is a context.
         whole = config.loss.scope == "context"
-        if not whole and not (config.loss.scope == "turn" and isinstance(config.agent, FoldAgent)):
+        if not whole and not (config.loss.scope == "turn" and isinstance(config.agent, OneText)):
             raise UserError(
                 f"verl's gspo takes a whole context as the sequence, not a {config.loss.scope}",
                 "set --loss.scope context",
