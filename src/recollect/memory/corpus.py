@@ -152,12 +152,12 @@ class Corpus:
     @property
     def nbytes(self) -> int:
         """Bytes its arrays take, once for all trials."""
-        return sum(array.nbytes for array in self._arrays().values())
+        return sum(array.nbytes for array in self.arrays().values())
 
     def save(self, folder: Path) -> None:
         """Write the arrays as files that `open` can map."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name, array in self._arrays().items():
+        for name, array in self.arrays().items():
             np.save(folder / f"{name}.npy", array)
         header = {"format": _FORMAT, "name": self.name, "fingerprint": self.fingerprint}
         (folder / "corpus.json").write_text(json.dumps(header))
@@ -170,14 +170,16 @@ class Corpus:
             mapped = {f.stem: np.load(f, mmap_mode="r") for f in sorted(folder.glob("*.npy"))}
             if header["format"] != _FORMAT:
                 raise ValueError(f"it has format {header['format']}, not {_FORMAT}")
-            return cls._of(header, mapped)
+            return cls.of(header, mapped)
         except (OSError, ValueError, KeyError) as error:
             raise UserError(
                 f"{folder} holds no saved memories: {error}", "save them again"
             ) from None
 
     @classmethod
-    def _of(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Corpus:
+    def of(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Corpus:
+        """Put a base together from its name, its fingerprint and its arrays."""
+
         def strings(name: str) -> Strings:
             return Strings(arrays[f"{name}.blob"], arrays[f"{name}.offsets"])
 
@@ -196,7 +198,8 @@ class Corpus:
             header["fingerprint"],
         )
 
-    def _arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return everything but name and fingerprint as flat arrays."""
         arrays = {"lengths": self.lengths}
         if self.vectors is not None:
             arrays["vectors"] = self.vectors

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ from recollect.config import (
 )
 from recollect.delta import MemoryDelta
 from recollect.judge import Judge
+from recollect.memory.corpus import Corpus
 from recollect.memory.store import Embed
 from recollect.memory.trials import MemoryStoreManager
 from recollect.metrics import METRICS
@@ -61,13 +64,21 @@ def open_embedder(embed: EmbedConfig) -> Embed:
 
 def open_stores(config: TrainConfig, tasks: RememberedFamily) -> MemoryStoreManager:
     """Index the memories of the tasks, with their vectors where the settings name a cache."""
+    make, embed = memories(config, tasks)
+    return MemoryStoreManager(make(), embed)
+
+
+def memories(
+    config: TrainConfig, tasks: RememberedFamily
+) -> tuple[Callable[[], Mapping[str, Corpus]], Embed | None]:
+    """Return what indexes the memories of the tasks, and what embeds further ones."""
     if config.embed.cache is None:
-        return MemoryStoreManager(tasks.corpora())
+        return tasks.corpora, None
     from recollect.embed.live import LiveEmbedder
 
     options = _embed_options(config.embed)
     cache = options.open_cache()
-    return MemoryStoreManager(tasks.corpora(cache.matrix), LiveEmbedder(options.embedder(), cache))
+    return partial(tasks.corpora, cache.matrix), LiveEmbedder(options.embedder(), cache)
 
 
 def _embed_options(embed: EmbedConfig) -> EmbedOptions:

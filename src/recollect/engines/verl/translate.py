@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.config import OneText, TrainConfig
+from recollect.config import TrainConfig
 from recollect.engines.verl.lengths import Lengths, lengths
 from recollect.errors import UserError
 
@@ -33,6 +33,7 @@ WEIGHINGS = {
     "sequence_mean_token_mean": "seq-mean-token-mean",
     "constant_length": "seq-mean-token-sum-norm",
 }
+"""What verl calls a weighing; one that it does not have is computed by our own loss inside it."""
 _PLAIN = re.compile(r"[\w./:@+-]+")
 
 
@@ -62,19 +63,11 @@ def refuse(config: TrainConfig) -> None:
                 f"serve it (vllm serve FOLDER, or recollect serve FOLDER) and set --models.{role}"
                 " to its address",
             )
-    if config.loss.aggregate not in WEIGHINGS:
+    if config.loss.kind == "gspo" and config.loss.scope == "episode":
         raise UserError(
-            f"verl cannot weigh tokens by {config.loss.aggregate}",
-            f"set --loss.aggregate to one of {', '.join(WEIGHINGS)}",
+            "an episode's contexts are spread over processes, which gspo would have to compare",
+            "set --loss.scope to turn or context",
         )
-    if config.loss.kind == "gspo":
-        # Contexts of agents that keep one text hold one reply each: there a turn is a context.
-        whole = config.loss.scope == "context"
-        if not whole and not (config.loss.scope == "turn" and isinstance(config.agent, OneText)):
-            raise UserError(
-                f"verl's gspo takes a whole context as the sequence, not a {config.loss.scope}",
-                "set --loss.scope context",
-            )
 
 
 def _data(config: TrainConfig, run: Path, room: Lengths) -> Keys:
@@ -125,7 +118,7 @@ def _actor(config: TrainConfig, room: Lengths) -> Keys:
         f"{ACTOR}.clip_ratio_low": loss.clip_low,
         f"{ACTOR}.clip_ratio_high": loss.clip_high,
         f"{ACTOR}.clip_ratio_c": loss.dual_clip,
-        f"{ACTOR}.loss_agg_mode": WEIGHINGS[loss.aggregate],
+        f"{ACTOR}.loss_agg_mode": WEIGHINGS.get(loss.aggregate, "token-mean"),
         f"{ACTOR}.entropy_coeff": loss.entropy_coef,
         f"{ACTOR}.use_kl_loss": in_loss,
         f"{ACTOR}.kl_loss_coef": loss.kl_coef,
