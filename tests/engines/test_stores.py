@@ -92,7 +92,7 @@ def test_the_curator_finds_the_same_memories(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "SharedBases", lambda make, key: SharedBases(make, key, tmp_path))
     config = preset("curator")
     task = config.tasks.task(0, 0, "train")
-    agents = [make_agent(config), cluster_agent(config, Line())]
+    agents = [make_agent(config), cluster_agent(config, Line)]
     assert all(isinstance(agent, CuratorAgent) for agent in agents)
     found = []
     for agent in agents:
@@ -100,4 +100,4 @@ def test_the_curator_finds_the_same_memories(tmp_path, monkeypatch):
         found.append(asyncio.run(store.search(task.questions[0].text, 5, "bm25")))
     assert found[0] == found[1] and found[0]
     fold = replace(preset("demo"), name="x")
-    assert cluster_agent(fold, Line()) == fold.agent
+    assert cluster_agent(fold, Line) == fold.agent

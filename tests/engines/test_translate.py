@@ -11,6 +11,7 @@ from recollect.agents.callback import CallbackAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
+from recollect.config import RolloutConfig
 from recollect.engines.verl.lengths import lengths
 from recollect.engines.verl.translate import merged, name_of, read, resolved, translate, written
 from recollect.errors import UserError
@@ -80,6 +81,8 @@ def test_what_verl_cannot_do_is_refused_by_our_name(tmp_path):
             translate(replace(preset("bank"), **changes), RUN)
         return str(error.value)
 
+    assert "embedded" in refused(advantage="gae")
+    assert "--rollout.ahead" in refused(rollout=RolloutConfig(ahead=1))
     assert "--loss.scope" in refused(loss=LossConfig(kind="gspo", scope="episode"))
     assert "--models.answer" in refused(models=ModelsConfig(answer=str(tmp_path)))
     folds = replace(preset("hotpotqa"), loss=LossConfig(kind="gspo", scope="turn"))

@@ -9,6 +9,7 @@ registry of its own. `stores` reports to it from the workers; anybody may ask it
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import ray
@@ -19,13 +20,15 @@ from recollect.memory.changes import Growth
 
 NAME = "MemoryBroker"
 NAMESPACE = "recollect"
+RUNS = 16
+"""Runs that are remembered: the latest ones that were heard of."""
 
 
 class MemoryBroker:
     """Registries by run. Every method is one call from another process."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, Registry] = {}
+        self._runs: OrderedDict[str, Registry] = OrderedDict()
 
     def version(self) -> str:
         """Return whose code this is."""
@@ -74,7 +77,11 @@ class MemoryBroker:
         return self._runs.pop(run, None) is not None
 
     def _of(self, run: str) -> Registry:
-        return self._runs.setdefault(run, Registry())
+        registry = self._runs.setdefault(run, Registry())
+        self._runs.move_to_end(run)
+        while len(self._runs) > RUNS:
+            self._runs.popitem(last=False)
+        return registry
 
 
 def open_broker() -> Any:

@@ -13,6 +13,7 @@ from recollect.chat import Model
 from recollect.config import DeltaConfig, TrainConfig
 from recollect.engines.verl.folder import RunFolder
 from recollect.engines.verl.policy import ServedPolicy
+from recollect.engines.verl.stores import broker_line, cluster_agent
 from recollect.errors import UserError
 from recollect.rendering import Renderer, Tokenizer
 from recollect.rewards import Reward
@@ -21,7 +22,7 @@ from recollect.rollout import Rollout
 from recollect.tasks.base import Split
 from recollect.train.cast import clients_of, failures_of, served, told
 from recollect.train.model import check_folder, load_tokenizer
-from recollect.train.wiring import make_agent, make_reward
+from recollect.train.wiring import make_reward
 from recollect.types import Episode, Sampling
 
 
@@ -45,7 +46,8 @@ class Crew:
         config = folder.config
         tokenizer = load_tokenizer(check_folder(config.model.path))
         slots = asyncio.Semaphore(max(1, config.rollout.concurrency // workers))
-        return cls(folder, make_agent(config), Renderer(tokenizer), fixed(config, tokenizer), slots)
+        agent = cluster_agent(config, lambda: broker_line(str(path)))
+        return cls(folder, agent, Renderer(tokenizer), fixed(config, tokenizer), slots)
 
     async def episode(
         self, policy: ServedPolicy, split: Split, index: int, session: int, step: int,

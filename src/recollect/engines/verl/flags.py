@@ -55,6 +55,7 @@ SHARED: dict[str, str] = {
     f"{ACTOR}.entropy_coeff": "loss.entropy_coef",
     f"{ACTOR}.kl_loss_coef": "loss.kl_coef",
     f"{ACTOR}.ppo_max_token_len_per_gpu": "token_budget",
+    f"{ACTOR}.ppo_epochs": "epochs",
     f"{MODEL}.path": "model.path",
     f"{MODEL}.lora_rank": "model.lora.rank",
     f"{MODEL}.lora_alpha": "model.lora.alpha",

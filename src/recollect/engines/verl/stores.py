@@ -1,6 +1,6 @@
 """Trials on a cluster: bases shared by a node, edits in the worker, and a word to the broker.
 
-Knows nothing of Ray: whoever is told of trials is given, and telling never waits.
+Whoever is told of trials is given, and telling never waits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -91,12 +91,19 @@ class BrokerLine:
         self.broker.hear.remote(self.run, self.owner)
 
 
-def cluster_agent(config: TrainConfig, told: Told) -> Agent:
+def broker_line(run: str) -> BrokerLine:
+    """Find or start the cluster's broker, and speak for a run."""
+    from recollect.engines.verl.broker import open_broker
+
+    return BrokerLine(open_broker(), run)
+
+
+def cluster_agent(config: TrainConfig, tell: Callable[[], Told]) -> Agent:
     """Make the agent of a run; one that edits memories shares their bases with its node."""
     tasks = config.remembered
     if not isinstance(config.agent, CuratorAgent) or tasks is None:
         return make_agent(config)
     make, embed = memories(config, tasks)
     key = json.dumps([to_plain(tasks), to_plain(config.embed)])
-    stores = BrokeredStores(SharedBases(make, key), told, embed)
+    stores = BrokeredStores(SharedBases(make, key), tell(), embed)
     return replace(config.agent, stores=stores)

@@ -63,6 +63,15 @@ def refuse(config: TrainConfig) -> None:
                 f"serve it (vllm serve FOLDER, or recollect serve FOLDER) and set --models.{role}"
                 " to its address",
             )
+    if config.advantage == "gae":
+        raise UserError(
+            "the critic of gae is the embedded engine's", "set --advantage, or leave out --engine"
+        )
+    if config.rollout.ahead:
+        raise UserError(
+            "on a cluster sampling and training take turns on the same GPUs",
+            "set --rollout.ahead 0",
+        )
     if config.loss.kind == "gspo" and config.loss.scope == "episode":
         raise UserError(
             "an episode's contexts are spread over processes, which gspo would have to compare",
@@ -125,7 +134,10 @@ def _actor(config: TrainConfig, room: Lengths) -> Keys:
         f"{ACTOR}.kl_loss_type": DIVERGENCES[loss.kl],
         f"{ACTOR}.optim.lr": optim.lr,
         # Ours counts optimiser steps, verl's the batches that they are made of.
-        f"{ACTOR}.optim.lr_warmup_steps": -(-optim.warmup_steps // config.updates_per_step),
+        f"{ACTOR}.optim.lr_warmup_steps": -(
+            -optim.warmup_steps // (config.updates_per_step * config.epochs)
+        ),
+        f"{ACTOR}.ppo_epochs": config.epochs,
         f"{ACTOR}.optim.betas": list(optim.betas),
         f"{ACTOR}.optim.weight_decay": optim.weight_decay,
         f"{ACTOR}.optim.clip_grad": optim.clip_norm,
