@@ -67,6 +67,8 @@ class Chats:
     key: Key
     """(seed, step, task, rollout): with context and turn numbers it seeds every draw."""
     contexts: list[Context] = field(default_factory=list)
+    told: Sequence[Context] = ()
+    """What was said in the first contexts: it is told again, not sampled, and does not learn."""
 
     def open(
         self,
@@ -80,11 +82,12 @@ class Chats:
         """Start an empty context in `role`; unless told otherwise its stratum is the role."""
         model = self.model(role)
         stratum = role if stratum is None else stratum
-        context = Context(
-            role, stratum, model.trainable, question=question, label=label, exact=model.exact
-        )
+        number = len(self.contexts)
+        told = self.told[number] if number < len(self.told) else None
+        learns = model.trainable and told is None
+        context = Context(role, stratum, learns, question=question, label=label, exact=model.exact)
         self.contexts.append(context)
-        return Chat(model, context, (*self.key, len(self.contexts) - 1), tuple(tools))
+        return Chat(model, context, (*self.key, number), tuple(tools), told)
 
     def model(self, role: str) -> Model:
         """Return who speaks in `role`."""
@@ -104,6 +107,8 @@ class Chat:
     context: Context
     key: Key
     tools: tuple[Any, ...] = ()
+    told: Context | None = None
+    """What was said in this context before, if it is only told again."""
     _dialogue: Dialogue = field(default_factory=Dialogue)
 
     @property
@@ -141,14 +146,27 @@ class Chat:
             seed=derive(*self.key, number),
         )
         prompt = [*self.context.ids, *ids]
-        with boundary("policy"):
-            turn, text = await self._continued(prompt, messages, sampling)
+        if self.told:
+            turn, text = self._told(self.told, prompt)
+        else:
+            with boundary("policy"):
+                turn, text = await self._continued(prompt, messages, sampling)
         if len(self.context.turns) != number:
             raise RuntimeError("a chat was spoken to twice at once: open one chat for each")
         self.context.ids[:] = [*prompt, *turn.token_ids]
         self.context.turns.append(turn)
         own = self._without_end(turn.token_ids)
         return Reply(text, own, turn.stop_reason)
+
+    def _told(self, told: Context, prompt: list[int]) -> tuple[Turn, str]:
+        """Return the turn that followed this prompt before."""
+        number = len(self.context.turns)
+        turn = told.turns[number] if number < len(told.turns) else None
+        if turn is None or told.ids[: turn.start] != prompt:
+            raise RuntimeError(
+                f"{told.label or told.role}: told the same again, the agent went on differently"
+            )
+        return turn, self.model.renderer.tokenizer.decode(self._without_end(turn.token_ids))
 
     async def _continued(
         self, prompt: list[int], messages: Sequence[Message], sampling: Sampling

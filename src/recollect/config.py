@@ -77,6 +77,30 @@ class RolloutConfig:
 
 
 @dataclass(frozen=True)
+class LocalConfig:
+    """Run the rest of some episodes again, from the very memory they had (LoGo's local groups)."""
+
+    n: int = 0
+    """Episodes that go on from one place and are compared with one another; 0 runs none again."""
+    forks: int = 1
+    """Places per task."""
+    weight: float = 1.0
+    """What their advantages count beside those of whole episodes."""
+
+    def __post_init__(self) -> None:
+        if self.n < 0 or self.n == 1:
+            raise UserError(
+                f"local.n is {self.n}: one alone has nothing to be compared with",
+                "set --local.n to 2 or more, or to 0",
+            )
+        if self.forks < 1 or self.weight <= 0:
+            raise UserError(
+                f"local.forks is {self.forks} and local.weight {self.weight}",
+                "set --local.forks to 1 or more and --local.weight above 0, or --local.n 0",
+            )
+
+
+@dataclass(frozen=True)
 class OverlongConfig:
     """Charge episodes for replies that come near a limit (DAPO's overlong shaping)."""
 
@@ -318,6 +342,7 @@ class TrainConfig:
     outcome_share: float = 1.0
     """Below 1: the rest of an advantage comes from what each rewriting of the memory gained of the
     answers' words, compared step by step. ReMemR1 takes 0.8."""
+    local: LocalConfig = LocalConfig()
     critic: CriticConfig = CriticConfig()
     overlong: OverlongConfig = OverlongConfig()
     loss: LossConfig = LossConfig()
@@ -426,10 +451,11 @@ class TrainConfig:
                     "set --advantage gae, or leave the settings of --critic out",
                 )
             return
-        if self.outcome_share < 1 or self.rollout.refills:
+        if self.outcome_share < 1 or self.rollout.refills or self.local.n:
             raise UserError(
                 "a critic judges by outcomes, and learns from groups without differences too",
-                "set --outcome-share 1 and --rollout.refills 0, or another --advantage",
+                "set --outcome-share 1, --rollout.refills 0 and --local.n 0, or another"
+                " --advantage",
             )
         if self.critic.warmup >= self.steps:
             raise UserError(

@@ -53,6 +53,7 @@ def episode_record(episode: Episode, decode: Decode | None = None) -> dict[str, 
         "scores": episode.scores,
         "answers": episode.answers,
         "answer_scores": episode.answer_scores,
+        "forked": episode.forked,
         "failure": asdict(episode.failure) if episode.failure else None,
         "seconds": episode.seconds,
         "ops": [asdict(op) for op in episode.ops],
@@ -98,6 +99,7 @@ def _episode(record: dict[str, Any]) -> Episode:
         answer_scores=record.get("answer_scores", []),
         failure=Failure(**record["failure"]) if record["failure"] else None,
         seconds=record["seconds"],
+        forked=record.get("forked", 0),
     )
 
 

@@ -12,12 +12,24 @@ from recollect.agents.base import Agent
 from recollect.chat import Chats, Model
 from recollect.concurrency import concurrently
 from recollect.errors import BoundaryError, UserError, boundary
+from recollect.forks import Fork
 from recollect.rewards import Reward, Score
 from recollect.seeds import Key
-from recollect.types import Episode, Failure, Task
+from recollect.types import Context, Episode, Failure, Task
 
 Group = list[Episode]
 """The episodes of one task, compared with one another."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the episodes of a group begin."""
+
+    task: Task
+    key: Key
+    """With the episode's number it seeds every draw."""
+    told: Sequence[Context] = ()
+    """What was said before, in contexts of another episode."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +59,47 @@ class Rollout:
         on_episode: Callable[[Episode], None] = lambda _episode: None,
     ) -> list[Group]:
         """Run `n` episodes of every task; return one group per task, in order."""
+        starts = [Start(task, key) for task in tasks]
+        return await self._grouped(starts, n, on_episode)
+
+    async def again(
+        self,
+        forks: Sequence[Fork],
+        n: int,
+        key: Key,
+        on_episode: Callable[[Episode], None] = lambda _episode: None,
+    ) -> list[Group]:
+        """Run the rest of episodes `n` times from each fork; return one group per fork."""
+        starts = [
+            Start(fork.episode.task, (*key, "again", fork.episode.rollout, fork.at), fork.told)
+            for fork in forks
+        ]
+        return await self._grouped(starts, n, on_episode)
+
+    async def _grouped(
+        self, starts: Sequence[Start], n: int, on_episode: Callable[[Episode], None]
+    ) -> list[Group]:
         slots = asyncio.Semaphore(self.concurrency)
 
-        async def one(task: Task, rollout: int) -> Episode:
+        async def one(start: Start, rollout: int) -> Episode:
             async with slots:
-                episode = await self.episode(task, rollout, key)
+                episode = await self.episode(start.task, rollout, start.key, start.told)
             on_episode(episode)
             return episode
 
-        episodes = await concurrently(one(task, i) for task in tasks for i in range(n))
+        episodes = await concurrently(one(start, i) for start in starts for i in range(n))
         return [episodes[at : at + n] for at in range(0, len(episodes), n)]
 
-    async def episode(self, task: Task, rollout: int, key: Key) -> Episode:
-        """Run one episode to its reward, or to the failure that ended it."""
+    async def episode(
+        self, task: Task, rollout: int, key: Key, told: Sequence[Context] = ()
+    ) -> Episode:
+        """Run one episode to its reward, or to the failure that ended it.
+
+        It begins with what was `told` in contexts of another one, and goes on from there.
+        """
         started = time.perf_counter()
-        chats = Chats(self.models, (*key, task.id, rollout))
-        episode = Episode(task, rollout, chats.contexts)
+        chats = Chats(self.models, (*key, task.id, rollout), told=told)
+        episode = Episode(task, rollout, chats.contexts, forked=len(told))
         try:
             async with asyncio.timeout(self.timeout):
                 await self._run(episode, chats)

@@ -16,12 +16,19 @@ def make_samples(groups: Sequence[Sequence[Episode]], estimator: Estimator) -> l
 
 
 def samples_of(
-    groups: Sequence[Sequence[Episode]], advantages: Sequence[Sequence[Sequence[float]]]
+    groups: Sequence[Sequence[Episode]],
+    advantages: Sequence[Sequence[Sequence[float]]],
+    numbers: Sequence[int] | None = None,
 ) -> list[Sample]:
-    """Turn every trainable context of every finished episode into a sample."""
+    """Turn every trainable context of every finished episode into a sample.
+
+    Groups with the same of the `numbers` stay together in mini-batches; each has its own if there
+    are none.
+    """
     samples: list[Sample] = []
     number = 0
-    for g, (group, compared) in enumerate(zip(groups, advantages, strict=True)):
+    numbers = range(len(groups)) if numbers is None else numbers
+    for g, group, compared in zip(numbers, groups, advantages, strict=True):
         for episode, own in zip(group, compared, strict=True):
             number += 1
             if episode.ok:

@@ -149,6 +149,9 @@ class Episode:
     seconds: float = 0.0
     answer_scores: list[float] = field(default_factory=list)
     """One per question: how well it was answered, without any bonus."""
+    forked: int = 0
+    """How many of its contexts were told again from another episode of the task; they do not learn
+    here."""
 
     @property
     def ok(self) -> bool:

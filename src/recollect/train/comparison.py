@@ -10,7 +10,7 @@ import numpy as np
 from recollect import advantages
 from recollect.config import TrainConfig
 from recollect.rollout import Group
-from recollect.samples import make_samples
+from recollect.samples import make_samples, samples_of
 from recollect.shaping import charged, overlong_charge
 from recollect.types import Sample
 
@@ -42,6 +42,34 @@ def compare(config: TrainConfig, groups: list[Group]) -> list[list[list[float]]]
         steps = [advantages.step_advantages(group) for group in groups]
         found = [advantages.mixed(*own, share) for own in zip(found, steps, strict=True)]
     return found
+
+
+def learned_from(config: TrainConfig, groups: Sequence[Group]) -> list[Group]:
+    """Return the groups that a step learns from: with refills, those that can be told apart."""
+    if not config.rollout.refills:
+        return list(groups)
+    return [group for group in groups if differs(config, group)]
+
+
+def split_local(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
+    """Tell groups of whole episodes from those that were run again from a fork."""
+    local = [group for group in groups if group[0].forked]
+    return [group for group in groups if not group[0].forked], local
+
+
+def make_batch(config: TrainConfig, whole: Sequence[Group], local: Sequence[Group]) -> list[Sample]:
+    """Compare whole episodes, and those of each fork among themselves; make samples of all.
+
+    A = A_whole for whole episodes, weight * A_local for the rest that was run again (LoGo's
+    L = L_global + lambda L_local, all tokens weighed together). Samples of one task stay together.
+    """
+    found = compare(config, list(local))
+    scaled = [[[config.local.weight * a for a in own] for own in group] for group in found]
+    first: dict[str, int] = {}
+    for number, group in enumerate(whole):
+        first.setdefault(group[0].task.id, number)
+    numbers = [*range(len(whole)), *(first[group[0].task.id] for group in local)]
+    return samples_of([*whole, *local], [*compare(config, list(whole)), *scaled], numbers)
 
 
 def differs(config: TrainConfig, group: Group) -> bool:

@@ -14,11 +14,12 @@ from recollect.agents.base import Agent
 from recollect.chat import Model
 from recollect.config import DeltaConfig, TrainConfig
 from recollect.errors import UserError
+from recollect.forks import choose_forks
 from recollect.rewards import Reward
 from recollect.rollout import Group, Rollout
 from recollect.seeds import derive
 from recollect.train.cast import Cast
-from recollect.train.comparison import differs
+from recollect.train.comparison import differs, learned_from
 from recollect.train.critic import load_critic
 from recollect.train.model import LoadedModel
 from recollect.train.watcher import Watcher, counter
@@ -95,8 +96,24 @@ class Learner:
             tasks = [family.task(i, self.config.seed, "train") for i in indices]
             count = counter(watcher, "rollout", len(tasks) * settings.n)
             groups += await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
+        groups += await self._again(rollout, step, groups, watcher)
         self.cast.reset()
         return groups
+
+    async def _again(
+        self, rollout: Rollout, step: int, groups: list[Group], watcher: Watcher
+    ) -> list[Group]:
+        """Run the rest of some of a step's episodes again, where the settings ask for it."""
+        local, key = self.config.local, (self.config.seed, step)
+        if not local.n:
+            return []
+        forks = [
+            fork
+            for g, group in enumerate(learned_from(self.config, groups))
+            for fork in choose_forks(group, local.forks, (*key, g))
+        ]
+        count = counter(watcher, "run again", len(forks) * local.n)
+        return await rollout.again(forks, local.n, key, count)
 
     async def validate(
         self, watcher: Watcher, times: int = 1, tasks: int | None = None

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recollect.rollout import Group
-from recollect.samples import samples_of
 from recollect.train import checkpoint, report
-from recollect.train.comparison import charge, compare, differs
+from recollect.train.comparison import charge, learned_from, make_batch, split_local
 from recollect.train.critic import Critic
 from recollect.train.learner import Learner
 from recollect.train.trainer import Trainer
@@ -44,13 +43,12 @@ class Learning:
 
     def learn(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
         """Compare the episodes of a step, learn from them, and return what to remember of it."""
-        config, metrics = self.config, {}
-        kept = list(groups)
-        if config.rollout.refills:
-            kept = [group for group in kept if differs(config, group)]
-            metrics["groups/kept"] = float(len(kept))
-        kept, charges = charge(config, self.trainer.divergences, kept)
-        samples = samples_of(kept, compare(config, kept))
+        config = self.config
+        whole, local = split_local(groups)
+        kept = learned_from(config, whole)
+        metrics = {"groups/kept": float(len(kept))} if config.rollout.refills else {}
+        charged, charges = charge(config, self.trainer.divergences, [*kept, *local])
+        samples = make_batch(config, charged[: len(kept)], charged[len(kept) :])
         metrics |= {**charges, **report.sample_metrics(samples)}
         if self.critic:
             samples, judged = self.critic.judge(samples)

@@ -92,7 +92,7 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             clock.lap("update")
             await batches.settle()
             clock.lap("rollout")
-            metrics = {**report.episode_metrics(outcome.groups), **learned}
+            metrics = report.rollout_metrics(outcome.groups) | learned
             if validates:
                 metrics |= await measure(learner, run, watcher, step)
                 clock.lap("validation")

@@ -27,6 +27,19 @@ class Clock:
         self._last = now
 
 
+def rollout_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """Summarise the episodes of a step, and those run again from the middle apart from them."""
+    local = [group for group in groups if group[0].forked]
+    metrics = episode_metrics([group for group in groups if not group[0].forked])
+    if local:
+        names = ("episodes/total", "episodes/failed", "tokens/sampled", "reward/mean")
+        again = episode_metrics(local)
+        metrics |= {
+            f"local/{name}": again[name] for name in (*names, "groups/mixed") if name in again
+        }
+    return metrics
+
+
 def episode_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
     """Summarise rollouts: per episode, so that long texts weigh no more than short ones.
 
