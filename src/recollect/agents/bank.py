@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from recollect.agents.bank_prompts import BankPrompts
 from recollect.agents.prompts import fill
-from recollect.agents.windows import is_due, windows
+from recollect.agents.reading import read_and_ask
+from recollect.agents.windows import Span, spans
 from recollect.chat import Chat, Chats, Reply
 from recollect.concurrency import concurrently
 from recollect.conversation import converse
@@ -90,19 +91,15 @@ class BankAgent:
             raise UserError("nothing embeds for memory_embedding_retrieve", "give the agent embed")
         tokenizer = _tokenizer(chats, "memory")
         passages = Passages(self.tools.passage_size, self.embed)
-        pending = dict(enumerate(task.questions))
-        answers: dict[int, str] = {}
-        number = 0
-        for chunk, read in windows(task, tokenizer, self.chunk_size, self.max_chunks):
-            if chunk:
-                number += 1
-                await self._read(chunk, f"chunk {number}", chats, memory)
-                passages.read(tokenizer.decode(chunk))
-            due = {i: q for i, q in pending.items() if is_due(q, read)}
-            answers |= await self._ask(due, chats, memory, passages)
-            pending = {i: q for i, q in pending.items() if i not in due}
-        answers |= await self._ask(pending, chats, memory, passages)
-        return [answers[i] for i in range(len(task.questions))]
+        steps = spans(task, tokenizer, self.chunk_size, self.max_chunks)
+
+        async def read(chunk: list[int], _span: Span, label: str) -> None:
+            await self._read(chunk, label, chats, memory)
+            passages.read(tokenizer.decode(chunk))
+
+        return await read_and_ask(
+            task, steps, read, lambda due: self._ask(due, chats, memory, passages)
+        )
 
     async def _read(self, chunk: list[int], label: str, chats: Chats, memory: BankMemory) -> None:
         tools = self.tools.for_reading(memory, lambda: f"{label}, turn {len(chat.context.turns)}")

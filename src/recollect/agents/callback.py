@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from recollect.agents.asking import ask, check_positive, tokenizer_of
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.prompts import check_fields, fill, solve_from
+from recollect.agents.reading import read_and_ask
 from recollect.agents.tags import part, spoken
-from recollect.agents.windows import Span, is_due, spans
+from recollect.agents.windows import Span, spans
 from recollect.chat import Chats
 from recollect.errors import UserError
 from recollect.memory.history import HistoryMemory
@@ -106,19 +107,12 @@ class CallbackAgent:
     async def run(self, task: Task, chats: Chats, memory: HistoryMemory) -> list[str]:
         """Fold the chunks into the memory, asking each question at its position."""
         problem = "\n".join(q.text for q in task.questions)
-        pending = dict(enumerate(task.questions))
-        answers: dict[int, str] = {}
-        tokenizer = tokenizer_of(chats, "memory")
-        number = 0
-        for (chunk, read), span in spans(task, tokenizer, self.chunk_size, self.max_chunks):
-            if chunk:
-                number += 1
-                await self._read(problem, chunk, span, f"chunk {number}", chats, memory)
-            due = {i: q for i, q in pending.items() if is_due(q, read)}
-            answers |= await self._ask(due, chats, memory)
-            pending = {i: q for i, q in pending.items() if i not in due}
-        answers |= await self._ask(pending, chats, memory)
-        return [answers[i] for i in range(len(task.questions))]
+        steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size, self.max_chunks)
+
+        async def read(chunk: list[int], span: Span, label: str) -> None:
+            await self._read(problem, chunk, span, label, chats, memory)
+
+        return await read_and_ask(task, steps, read, lambda due: self._ask(due, chats, memory))
 
     async def _read(
         self,
@@ -135,8 +129,8 @@ class CallbackAgent:
         reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
         written = parse_written(reply.text)
         memory.replace(memory.text if written.memory is None else written.memory, label=label)
-        # Also without a query: what was brought back for this step is not there for the next.
-        memory.recall(written.query, label)
+        if written.query or memory.recalled:  # without a query: what was brought back goes again
+            memory.recall(written.query, label)
         chat.context.counts = {
             "queries": int(bool(written.query)),
             "recalled": int(bool(memory.recalled)),

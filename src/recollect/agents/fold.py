@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recollect.agents.prompts import check_fields, fill, solve_from
-from recollect.agents.windows import Window, is_due, windows
+from recollect.agents.reading import read_and_ask
+from recollect.agents.windows import Span, Window, spans, windows
 from recollect.chat import Chats
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
@@ -113,19 +114,12 @@ class FoldAgent:
         problem = "\n".join(q.text for q in task.questions)
         if not self.query_aware:
             problem = self.prompts.unknown_problem
-        pending = dict(enumerate(task.questions))
-        answers: dict[int, str] = {}
-        tokenizer = _tokenizer(chats, "memory")
-        number = 0
-        for chunk, read in self.windows(task, tokenizer):
-            if chunk:
-                number += 1
-                await self._update(problem, chunk, f"chunk {number}", chats, memory)
-            due = {i: q for i, q in pending.items() if is_due(q, read)}
-            answers |= await self._ask(due, chats, memory)
-            pending = {i: q for i, q in pending.items() if i not in due}
-        answers |= await self._ask(pending, chats, memory)
-        return [answers[i] for i in range(len(task.questions))]
+        steps = spans(task, _tokenizer(chats, "memory"), self.chunk_size, self.max_chunks)
+
+        async def read(chunk: list[int], _span: Span, label: str) -> None:
+            await self._update(problem, chunk, label, chats, memory)
+
+        return await read_and_ask(task, steps, read, lambda due: self._ask(due, chats, memory))
 
     async def _update(
         self, problem: str, chunk: list[int], label: str, chats: Chats, memory: TextMemory

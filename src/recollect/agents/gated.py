@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from recollect.agents.asking import ask, check_positive, tokenizer_of
 from recollect.agents.fold import NO_MEMORY, FoldPrompts
 from recollect.agents.prompts import check_fields, fill
+from recollect.agents.reading import read_and_ask
 from recollect.agents.tags import choice, part, spoken
-from recollect.agents.windows import Span, is_due, spans
+from recollect.agents.windows import Span, spans
 from recollect.chat import Chats
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
@@ -107,21 +108,12 @@ class GatedAgent:
         Questions that are left when reading ends are answered from the memory as it then is.
         """
         problem = "\n".join(q.text for q in task.questions)
-        pending = dict(enumerate(task.questions))
-        answers: dict[int, str] = {}
-        tokenizer = tokenizer_of(chats, "memory")
-        number = 0
-        for (chunk, read), span in spans(task, tokenizer, self.chunk_size, self.max_chunks):
-            if chunk:
-                number += 1
-                label = f"chunk {number}"
-                if await self._read(problem, chunk, span, label, chats, memory):
-                    break
-            due = {i: q for i, q in pending.items() if is_due(q, read)}
-            answers |= await self._ask(due, chats, memory)
-            pending = {i: q for i, q in pending.items() if i not in due}
-        answers |= await self._ask(pending, chats, memory)
-        return [answers[i] for i in range(len(task.questions))]
+        steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size, self.max_chunks)
+
+        async def read(chunk: list[int], span: Span, label: str) -> bool:
+            return await self._read(problem, chunk, span, label, chats, memory)
+
+        return await read_and_ask(task, steps, read, lambda due: self._ask(due, chats, memory))
 
     async def _read(
         self,

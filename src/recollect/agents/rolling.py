@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from recollect.agents.asking import PROBLEM, ask, check_positive, tokenizer_of
 from recollect.agents.prompts import fill, solve_from
-from recollect.agents.windows import is_due, windows
+from recollect.agents.reading import read_and_ask
+from recollect.agents.windows import Span, spans
 from recollect.chat import Chats, Reply
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
@@ -68,18 +69,12 @@ class RollingAgent:
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
         """Carry the state through the chunks, asking each question at its position."""
         problem = "\n".join(q.text for q in task.questions)
-        pending = dict(enumerate(task.questions))
-        answers: dict[int, str] = {}
-        number = 0
-        for chunk, read in windows(task, tokenizer_of(chats, "memory"), self.chunk_size):
-            if chunk:
-                number += 1
-                await self._consolidate(problem, chunk, f"chunk {number}", chats, memory)
-            due = {i: q for i, q in pending.items() if is_due(q, read)}
-            answers |= await self._ask(due, chats, memory)
-            pending = {i: q for i, q in pending.items() if i not in due}
-        answers |= await self._ask(pending, chats, memory)
-        return [answers[i] for i in range(len(task.questions))]
+        steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size)
+
+        async def read(chunk: list[int], _span: Span, label: str) -> None:
+            await self._consolidate(problem, chunk, label, chats, memory)
+
+        return await read_and_ask(task, steps, read, lambda due: self._ask(due, chats, memory))
 
     async def _consolidate(
         self, problem: str, chunk: list[int], label: str, chats: Chats, memory: TextMemory
