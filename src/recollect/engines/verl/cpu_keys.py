@@ -12,7 +12,10 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
+    # Ray would run its workers after everything else, and start as many as it believes in cores.
+    "RAY_worker_niceness": "0",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
 }
 
 
@@ -26,7 +29,7 @@ def cpu_keys(ranks: int = 1, engine: str = "recollect") -> dict[str, Any]:
         "trainer.n_gpus_per_node": ranks,
         # Ray hands out GPUs and cores that are not there; nobody looks for them.
         "+ray_kwargs.ray_init.num_gpus": ranks,
-        "ray_kwargs.ray_init.num_cpus": 32,
+        "ray_kwargs.ray_init.num_cpus": 8 + 4 * ranks,
         "+ray_kwargs.ray_init.include_dashboard": False,
         f"{model}.use_remove_padding": False,
         f"+{model}.override_config.attn_implementation": "sdpa",
@@ -45,6 +48,7 @@ def cpu_keys(ranks: int = 1, engine: str = "recollect") -> dict[str, Any]:
         f"{rollout}.dtype": "float32",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "reward.num_workers": 1,
+        "recollect.poll_seconds": 0.1,
     }
     if engine == "vllm":
         worker = "recollect.engines.verl.vllm_cpu.CpuWorkerExtension"

@@ -37,9 +37,17 @@ def refuse(loss: LossConfig) -> None:
 
 
 def ours(
-    model_output: dict[str, Any], data: Any, dp_group: Any = None, *, config: LossConfig
+    model_output: dict[str, Any],
+    data: Any,
+    dp_group: Any = None,
+    *,
+    config: LossConfig,
+    remembers: bool,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Compute the loss of a micro-batch, times the ranks, by which gradients will be divided."""
+    """Compute the loss of a micro-batch, times the ranks, by which gradients will be divided.
+
+    With `remembers`, ratios are against the trainer's own weights before the batch.
+    """
     logprob_BT = no_padding_2_padding(model_output["log_probs"], data)
     entropy = model_output.get("entropy")
     entropy_BT = None if entropy is None else no_padding_2_padding(entropy, data)
@@ -57,7 +65,7 @@ def ours(
         advantage_T=rows["advantages"][mask_BT],
         weight_T=rows[WEIGHTS][mask_BT],
         reference_T=rows["ref_log_prob"][mask_BT] if charged else None,
-        old_T=rows["old_log_probs"][mask_BT] if config.tis_cap else None,
+        old_T=rows["old_log_probs"][mask_BT] if remembers else None,
         entropy_T=entropy_BT[mask_BT] if entropy_BT is not None and config.entropy_coef else None,
         sequence_T=sequences(mask_BT, config) if config.kind == "gspo" else None,
     )

@@ -40,11 +40,7 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
 )
 def run(config: DictConfig) -> None:
     """Train, then write the model as Hugging Face's libraries and vLLM load it."""
-    if config.trainer.v1.trainer_mode != "sync" or not config.trainer.use_v1:
-        raise UserError(
-            "our trainer is verl's synchronous one (V1)",
-            "leave trainer.use_v1 and trainer.v1.trainer_mode as they are",
-        )
+    refuse(config)
     auto_set_device(config)
     validate_config(config, need_reference_policy(config), need_critic(config))
     hand_on(config)
@@ -58,6 +54,20 @@ def run(config: DictConfig) -> None:
     finally:
         ray.shutdown()
     export(Path(config.trainer.default_local_dir), Path(config.recollect.run) / "model")
+
+
+def refuse(config: DictConfig) -> None:
+    """Refuse what of verl does not take episodes of several contexts."""
+    if config.trainer.v1.trainer_mode != "sync" or not config.trainer.use_v1:
+        raise UserError(
+            "our trainer is verl's synchronous one (V1)",
+            "leave trainer.use_v1 and trainer.v1.trainer_mode as they are",
+        )
+    if config.distillation.enabled:
+        raise UserError(
+            "verl asks a teacher about the last context of an episode alone",
+            "leave distillation.enabled as it is",
+        )
 
 
 def hand_on(config: DictConfig) -> None:

@@ -57,6 +57,7 @@ class MemoryTrainer(PPOTrainerSync):
         self._parts: list[list[int]] = []
         self._training = False
         super().__init__(config)
+        self.replay_buffer.poll_interval = float(config.recollect.poll_seconds)
 
     # --- start -------------------------------------------------------------------------------
 
@@ -67,7 +68,9 @@ class MemoryTrainer(PPOTrainerSync):
             with open_dict(self.config):  # it was measured when the run began
                 self.config.trainer.val_before_train = False
         if not loss.is_native(self.settings.loss):
-            self.actor_rollout_wg.set_loss_fn(partial(loss.ours, config=self.settings.loss))
+            remembers = self.settings.epochs > 1 or self.settings.loss.tis_cap > 0
+            ours = partial(loss.ours, config=self.settings.loss, remembers=remembers)
+            self.actor_rollout_wg.set_loss_fn(ours)
 
     def on_train_begin(self) -> None:
         super().on_train_begin()

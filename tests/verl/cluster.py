@@ -1,0 +1,83 @@
+"""Real runs through Ray, on CPUs: started, waited for, killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from recollect.config import TrainConfig
+from recollect.engines.verl.cpu_keys import ENVIRONMENT, cpu_keys
+from recollect.engines.verl.launch import ENTRY, environment, plan_launch, write_folder
+from recollect.engines.verl.translate import written
+
+LIMIT = 900.0
+
+
+def start(
+    config: TrainConfig, *, ranks: int = 1, engine: str = "recollect", **keys: Any
+) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start a run; return its process and its log."""
+    own = cpu_keys(ranks, engine) | {name.replace("__", "."): v for name, v in keys.items()}
+    plan = plan_launch(config, [f"{key}={written(value)}" for key, value in own.items()])
+    write_folder(plan)
+    log = plan.run.with_suffix(".log")
+    with open(log, "ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", ENTRY, *plan.arguments],
+            env=environment() | ENVIRONMENT,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return process, log
+
+
+def finish(process: subprocess.Popen[bytes], log: Path, code: int = 0) -> str:
+    """Wait for the end of a run; return what it wrote."""
+    try:
+        got = process.wait(LIMIT)
+    except subprocess.TimeoutExpired:
+        kill(process)
+        got = -1
+    text = log.read_text(errors="replace")
+    assert got == code, f"exit status {got}\n{_told(text)}"
+    return text
+
+
+def run(config: TrainConfig, **settings: Any) -> Path:
+    """Run to the end; return the run's folder."""
+    finish(*start(config, **settings))
+    return config.folder / config.name
+
+
+def kill_when(process: subprocess.Popen[bytes], log: Path, happened: Callable[[], bool]) -> None:
+    """Kill a run, with all that it started, as soon as something has happened."""
+    deadline = time.monotonic() + LIMIT
+    while not happened():
+        ended = process.poll()
+        assert ended is None, f"it ended first, with {ended}\n{_told(log.read_text())}"
+        assert time.monotonic() < deadline, _told(log.read_text())
+        time.sleep(0.05)
+    kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGKILL to a run and to the Ray that it started, which is in its process group."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+
+
+def last(rows: list[Mapping[str, Any]], name: str) -> float:
+    """Return the latest value of a metric."""
+    return [row[name] for row in rows if name in row][-1]
+
+
+def _told(text: str) -> str:
+    lines = [line for line in text.splitlines() if "target_num_threads" not in line]
+    return "\n".join(lines[-60:])
