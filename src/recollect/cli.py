@@ -23,7 +23,7 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
   recollect data ledger --output DIR               write sets of ledgers of 2 to 50 sessions
   recollect data validate NAME                     check answers, evidence, positions, lengths
   recollect data embed --input DIR --cache DIR     compute the vectors of memories once
-  recollect doctor                                 what is installed, what is missing, the fix
+  recollect doctor [--engine verl --address auto]  what is installed, what is missing, the fix
 
   recollect train PRESET --help lists every setting. Presets: {presets}
 """
@@ -199,9 +199,14 @@ def _data(args: list[str]) -> int:
 
 
 def _doctor(args: list[str]) -> int:
-    if args:
-        raise UserError(f"doctor takes no {args[0]!r}", "type recollect doctor")
     from recollect.display import open_console
+    from recollect.engines.verl.options import split_doctor
+
+    engine, address = split_doctor(args)
+    if engine == "verl":
+        from recollect.cluster_doctor import doctor_verl
+
+        return doctor_verl(open_console(), address)
     from recollect.doctor import doctor
 
     return doctor(open_console())

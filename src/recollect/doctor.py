@@ -116,7 +116,11 @@ def examine(machine: Machine) -> list[Finding]:
     ]
 
 
-def show(console: Console, findings: Sequence[Finding]) -> None:
+def show(
+    console: Console,
+    findings: Sequence[Finding],
+    ready: str = "Ready: recollect train demo",
+) -> None:
     """Print findings as a table, and what to do about them."""
     console.print(Text(f"Recollect on {platform.system()} {platform.machine()}", "bold"))
     console.print()
@@ -135,7 +139,8 @@ def show(console: Console, findings: Sequence[Finding]) -> None:
                 console.print(Text(f"  {fix}", "cyan"), soft_wrap=True)
             console.print()
     if not any(finding.status == "bad" for finding in findings):
-        console.print(Text.assemble("Ready: ", ("recollect train demo", "bold cyan")))
+        word, _, command = ready.partition(" ")
+        console.print(Text.assemble(f"{word} ", (command, "bold cyan")))
 
 
 def parse(version: str) -> Version:

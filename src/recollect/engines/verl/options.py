@@ -47,3 +47,21 @@ def split_engine(args: Sequence[str]) -> tuple[EngineOptions, list[str]]:
     except ValueError:
         raise UserError(f"--gpu-gib is {found['--gpu-gib']!r}", "give a number") from None
     return EngineOptions(engine, gib, overrides), own
+
+
+def split_doctor(args: Sequence[str]) -> tuple[str, str | None]:
+    """Read what `recollect doctor` is to look at: an engine, and a cluster's address."""
+    address: str | None = None
+    rest = list(args)
+    if "--address" in rest:
+        at = rest.index("--address")
+        if at + 1 == len(rest):
+            raise UserError("--address needs a value", "such as --address auto")
+        address = rest[at + 1]
+        del rest[at : at + 2]
+    options, rest = split_engine(rest)
+    if rest:
+        raise UserError(f"doctor takes no {rest[0]!r}", "type recollect doctor [--engine verl]")
+    if address and options.engine != "verl":
+        raise UserError("only a cluster has an address", "add --engine verl")
+    return options.engine, address
