@@ -164,6 +164,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--answers-only", action="store_true", help="no rewards for the gates")
+    parser.add_argument("--once", action="store_true", help="later mentions never mislead")
     parser.add_argument("--tasks", type=int, default=6_000)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
@@ -184,7 +185,10 @@ def main() -> None:
         tokenizer.hf.save_pretrained(options.out)
     if options.train:
         name = f"seed-{options.seed}" + "-answers-only" * options.answers_only
-        config = replace(settings(options.out), name=name, seed=options.seed)
+        config = replace(settings(options.out), name=name + "-once" * options.once)
+        config = replace(config, seed=options.seed)
+        if options.once:
+            config = replace(config, tasks=replace(config.tasks, updates=0.0))
         if options.answers_only:
             config = replace(config, reward=AnswerConfig(), outcome_share=1.0)
         run_training(replace(config, folder=options.out / "runs"))
