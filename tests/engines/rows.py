@@ -38,9 +38,16 @@ def context(
     return made
 
 
-def episode(*contexts: Context, rollout: int = 0, reward: float | None = 1.0, **settings) -> Episode:
+def episode(
+    *contexts: Context, rollout: int = 0, reward: float | None = 1.0, **settings
+) -> Episode:
     """Make an episode that went well."""
     scores = {"answer": reward or 0.0}
     return Episode(
-        settings.pop("task", task()), rollout, list(contexts), reward=reward, scores=scores, **settings
+        settings.pop("task", task()),
+        rollout,
+        list(contexts),
+        reward=reward,
+        scores=scores,
+        **settings,
     )
