@@ -11,7 +11,7 @@ from recollect.agents.callback import CallbackAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
-from recollect.config import RolloutConfig
+from recollect.config import LocalConfig, RolloutConfig
 from recollect.engines.verl.lengths import lengths
 from recollect.engines.verl.translate import merged, name_of, read, resolved, translate, written
 from recollect.errors import UserError
@@ -83,6 +83,7 @@ def test_what_verl_cannot_do_is_refused_by_our_name(tmp_path):
 
     assert "embedded" in refused(advantage="gae")
     assert "--rollout.ahead" in refused(rollout=RolloutConfig(ahead=1))
+    assert "--local.n" in refused(local=LocalConfig(n=2))
     assert "--loss.scope" in refused(loss=LossConfig(kind="gspo", scope="episode"))
     assert "--models.answer" in refused(models=ModelsConfig(answer=str(tmp_path)))
     folds = replace(preset("hotpotqa"), loss=LossConfig(kind="gspo", scope="turn"))

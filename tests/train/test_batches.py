@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 
 from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
 from recollect.errors import UserError
+from recollect.policies.local import LocalPolicy
 from recollect.presets import preset
 from recollect.rollout import Group
 from recollect.runs import Run, read_metrics, without_times
@@ -19,6 +21,7 @@ from recollect.train.batches import PENDING, Batches, read_groups
 from recollect.train.learner import Learner
 from recollect.train.learning import Learning
 from recollect.train.loop import train
+from recollect.train.model import LoadedModel
 from recollect.train.settings import CriticConfig, LoraConfig, LossConfig, OptimConfig
 from recollect.train.snapshot import Snapshot
 from tests.train.plain import make_model
@@ -131,6 +134,40 @@ def test_what_is_stored_reads_back_as_it_was(tmp_path):
 def test_a_run_on_policy_stores_and_copies_nothing(tmp_path):
     run(tmp_path / "run", demo(ahead=0, steps=2, save_freq=1, keep=9))
     assert not list((tmp_path / "run").rglob(PENDING))
+
+
+class Keeping(LocalPolicy):
+    """A sampler with its own copy of the weights, as GPUs like them: taken when it is reset."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self.source = model
+        super().__init__(replace(model, network=copy.deepcopy(model.network)))
+
+    def reset(self) -> None:
+        super().reset()
+        self.model.network.load_state_dict(self.source.network.state_dict())
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_samplers_that_keep_copies_draw_with_the_weights_of_the_step(tmp_path, ahead):
+    config = demo(ahead=ahead, steps=3, save_freq=1, keep=9)
+    plain = run(tmp_path / "plain", config)
+
+    def keeping(folder: Path, resume: str) -> list[dict[str, float]]:
+        learner = Learner.open(config)
+        (sampler,) = learner.cast.samplers
+        own = Keeping(sampler.model)
+        learner.cast.samplers[:] = [own]
+        for role, model in learner.cast.models.items():
+            learner.cast.models[role] = replace(model, policy=own)
+        opened = Run.open(folder, asdict(config), resume, keep=config.keep)
+        asyncio.run(train(learner, opened, Nobody()))
+        opened.close()
+        return [without_times(row) for row in read_metrics(folder)]
+
+    assert keeping(tmp_path / "kept", "auto") == plain
+    source = str(tmp_path / "plain/checkpoints/step-000002")
+    assert keeping(tmp_path / "resumed", source) == plain[2:]
 
 
 def test_a_batch_that_cannot_be_made_ends_the_run_with_its_last_step_saved(tmp_path):

@@ -95,9 +95,10 @@ class Cast:
         return min(model.window for model in self.models.values())
 
     def refresh(self) -> None:
-        """Let samplers work with the weights as they are now."""
+        """Let samplers work with the weights as they are now: some keep copies of their own."""
         if self.snapshot:
             self.snapshot.refresh()
+        self.reset()
 
     def reset(self) -> None:
         """Forget what samplers keep between calls."""

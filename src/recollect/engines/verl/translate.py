@@ -67,6 +67,10 @@ def refuse(config: TrainConfig) -> None:
         raise UserError(
             "the critic of gae is the embedded engine's", "set --advantage, or leave out --engine"
         )
+    if config.local.n:
+        raise UserError(
+            "running episodes again from the middle is the embedded engine's", "set --local.n 0"
+        )
     if config.rollout.ahead:
         raise UserError(
             "on a cluster sampling and training take turns on the same GPUs",
