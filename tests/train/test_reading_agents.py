@@ -20,7 +20,7 @@ from recollect.agents.named import agents
 from recollect.agents.parallel import ParallelAgent
 from recollect.agents.parallel_prompts import ParallelPrompts
 from recollect.cli import main
-from recollect.config import AgentConfig, RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import AgentConfig, LocalConfig, RolloutConfig, TrainConfig, ValidationConfig
 from recollect.episodes import read_episodes
 from recollect.errors import UserError
 from recollect.plan import estimate
@@ -211,6 +211,21 @@ def test_steps_count_for_as_much_as_the_papers_say(model):
         named = {key for g in groups for e in g for c in e.contexts for key in c.steps}
         assert step in named
         assert compare(config, groups) != compare(replace(config, outcome_share=1.0), groups)
+
+
+@pytest.mark.parametrize("name", ["callback", "gated", "parallel"])
+def test_the_rest_of_an_episode_can_be_run_again(name, model):
+    """Told what was said, an agent stands where it stood: also in the middle of a round."""
+    config = replace(settings(name, model), local=LocalConfig(n=2, forks=4))
+    groups = asyncio.run(Learner.open(config).generate(1, Watching([])))
+    again = [group for group in groups if group[0].forked]
+    assert len(again) == 3 * 4 and all(episode.ok for group in again for episode in group)
+    for first, second in again:
+        told = first.forked
+        assert first.forked == second.forked
+        assert [c.ids for c in first.contexts[:told]] == [c.ids for c in second.contexts[:told]]
+        assert not any(c.trainable for c in first.contexts[:told])
+    assert len(compare(config, groups)) == len(groups)
 
 
 def test_each_preset_has_its_reward_and_no_other_agent_takes_it():
