@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,25 @@ def test_dry_run_shows_settings_sizes_and_cost_and_starts_nothing(capsys, model,
     assert "rollout.n" in text and "32 tasks x 5 episodes" in text
     assert "parameters" in text and "GiB" in text and "tokens sampled at most" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_dry_run_counts_copies_critics_and_what_is_run_again(capsys, model):
+    from recollect.plan import _memory, count_parameters
+    from recollect.presets import preset
+
+    plain = replace(preset("demo"), model=replace(preset("demo").model, path=str(model)))
+    size = 4 * count_parameters(model) / 2**30
+
+    def times(**changes) -> float:
+        sized = replace(plain, **changes)
+        return float(_memory(sized, 1 << 30).split()[0]) - float(_memory(plain, 1 << 30).split()[0])
+
+    assert times(rollout=replace(plain.rollout, ahead=1)) == 4.0  # GiB for 2^30 weights
+    assert times(advantage="gae") == pytest.approx(4 * size, abs=0.01)
+    args = ["train", "demo", "--model.path", str(model), "--dry-run", "--epochs", "3"]
+    assert main([*args, "--local.n", "4"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "12 optimiser steps; of every task 4 episodes more" in text
 
 
 def test_unknown_verbs_presets_and_settings(capsys, model, tmp_path):

@@ -36,7 +36,8 @@ def show_plan(config: TrainConfig) -> RenderableType:
         "memory": _memory(config, parameters),
         "a step": (
             f"{config.rollout.tasks} tasks x {config.rollout.n} episodes,"
-            f" {work.contexts:.1f} contexts each, {config.updates_per_step} optimiser steps"
+            f" {work.contexts:.1f} contexts each,"
+            f" {config.updates_per_step * config.epochs} optimiser steps{_again(config)}"
         ),
         "tokens a step": (
             f"{count(work.prompt)} tokens of text and memory read at most ({count(work.shared)}"
@@ -172,11 +173,22 @@ def count_parameters(folder: Path) -> int:
     return total
 
 
+def _again(config: TrainConfig) -> str:
+    """Say what is run again from the middle, if anything."""
+    local = config.local
+    places = "" if local.forks == 1 else f" from each of {local.forks} places"
+    return f"; of every task {local.n} episodes more from the middle{places}" if local.n else ""
+
+
 def _memory(config: TrainConfig, parameters: int) -> str:
     # float32 weights; for what is trained also a gradient and AdamW's two moments
     trained = 0 if config.model.lora.rank else parameters
     reference = trained if config.loss.kl_coef else 0
-    size = 4 * (parameters + 3 * trained + reference) / 2**30
+    ahead = trained if config.rollout.ahead else 0  # what samples while the weights move
+    size = 4 * (parameters + 3 * trained + reference + ahead) / 2**30
+    if config.advantage == "gae":
+        critic = count_parameters(check_folder(config.critic.path or config.model.path))
+        size += 4 * critic * (1 if config.model.lora.rank else 4) / 2**30
     return (
         f"{size:.2f} GiB weights and optimiser, up to {config.model.cache_gib:g} GiB sampler cache"
     )
