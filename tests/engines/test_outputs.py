@@ -45,7 +45,7 @@ def test_fixed_models_and_failures_give_no_rows_and_the_last_is_one_that_learns(
 
 
 def test_a_context_beyond_the_window_is_a_bug_and_never_cut():
-    with pytest.raises(ValueError, match="4 tokens .* window of 3"):
+    with pytest.raises(ValueError, match=r"4 tokens .* window of 3"):
         make_row(context([1, 2], [3, 4]), 3)
     with pytest.raises(ValueError, match="not those of its model"):
         make_row(context([1], [2], exact=False), 100)

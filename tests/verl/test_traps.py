@@ -25,9 +25,9 @@ from recollect.engines.verl import loss, runner
 from recollect.engines.verl.loop import MemoryLoop, outputs
 from recollect.engines.verl.trainer import spread
 from recollect.errors import UserError
+from recollect.presets import preset
 from recollect.train.comparison import compare
 from recollect.train.report import episode_metrics
-from recollect.presets import preset
 from recollect.types import Failure
 from tests.engines.rows import context, episode, task
 

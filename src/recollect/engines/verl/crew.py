@@ -13,12 +13,14 @@ from recollect.chat import Model
 from recollect.config import DeltaConfig, TrainConfig
 from recollect.engines.verl.folder import RunFolder
 from recollect.engines.verl.policy import ServedPolicy
+from recollect.engines.verl.store import TaskStore
 from recollect.engines.verl.stores import broker_line, cluster_agent
 from recollect.errors import UserError
 from recollect.rendering import Renderer, Tokenizer
 from recollect.rewards import Reward
 from recollect.roles import ROLES
 from recollect.rollout import Rollout
+from recollect.seeds import Key
 from recollect.tasks.base import Split
 from recollect.train.cast import clients_of, failures_of, served, told
 from recollect.train.model import check_folder, load_tokenizer
@@ -36,8 +38,9 @@ class Crew:
     fixed: dict[str, Model]
     """Who speaks in the roles that are not trained."""
     slots: asyncio.Semaphore
+    tasks: dict[Split, TaskStore]
     _reward: Reward | None = None
-    _reward_step: int | None = None
+    _reward_of: Key | None = None
 
     @classmethod
     def open(cls, path: Path, workers: int) -> Crew:
@@ -47,7 +50,8 @@ class Crew:
         tokenizer = load_tokenizer(check_folder(config.model.path))
         slots = asyncio.Semaphore(max(1, config.rollout.concurrency // workers))
         agent = cluster_agent(config, lambda: broker_line(str(path)))
-        return cls(folder, agent, Renderer(tokenizer), fixed(config, tokenizer), slots)
+        tasks: dict[Split, TaskStore] = {s: folder.tasks(s) for s in ("train", "test")}
+        return cls(folder, agent, Renderer(tokenizer), fixed(config, tokenizer), slots, tasks)
 
     async def episode(
         self, policy: ServedPolicy, split: Split, index: int, session: int, step: int,
@@ -58,22 +62,22 @@ class Crew:
         learns = Model(policy, self.renderer, window=window)
         models = {role: self.fixed.get(role, learns) for role in ROLES}
         models = told(config.models, models, sampling)
-        reward = self._reward_at(step, models["answer"])
+        reward = self._reward_for((split, step), models["answer"])
         rollout = Rollout(self.agent, models, reward, timeout=config.rollout.timeout)
         key = (config.seed, step) if split == "train" else (config.seed, "validation")
         async with self.slots:
-            return await rollout.episode(self.folder.tasks(split)[index], session, key)
+            return await rollout.episode(self.tasks[split][index], session, key)
 
     def failed_calls(self) -> Counter[str]:
         """Count, since this was last asked, the failed attempts of calls to servers by kind."""
         return failures_of(clients_of(self.fixed.values()))
 
-    def _reward_at(self, step: int, model: Model) -> Reward:
+    def _reward_for(self, batch: Key, model: Model) -> Reward:
         """Return the reward; one that the policy reads for is new whenever the weights are."""
         reward = self.folder.config.reward
         stays = not (isinstance(reward, DeltaConfig) and reward.reader == "policy")
-        if self._reward is None or not (stays or step == self._reward_step):
-            self._reward, self._reward_step = make_reward(self.folder.config, model), step
+        if self._reward is None or not (stays or batch == self._reward_of):
+            self._reward, self._reward_of = make_reward(self.folder.config, model), batch
         return self._reward
 
 

@@ -22,6 +22,8 @@ from recollect import disk
 from recollect.errors import UserError
 
 LATEST = "latest_checkpointed_iteration.txt"
+KNOWN: list[Any] = [DTensor, DTensorSpec, TensorMeta, DeviceMesh, Shard, Replicate]
+"""How a tensor was cut: all that a checkpoint may hold beside tensors and plain numbers."""
 
 
 def export(checkpoints: Path, target: Path) -> Path | None:
@@ -58,8 +60,7 @@ def merge(checkpoint: Path, target: Path) -> Path:
 def load_shard(actor: Path, ranks: int, rank: int) -> dict[str, torch.Tensor]:
     """Read the weights that one process saved."""
     path = actor / f"model_world_size_{ranks}_rank_{rank}.pt"
-    known: list[Any] = [DTensor, DTensorSpec, TensorMeta, DeviceMesh, Shard, Replicate]
-    with torch.serialization.safe_globals(known):
+    with torch.serialization.safe_globals(KNOWN):
         shard: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     return shard
 

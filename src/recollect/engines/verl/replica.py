@@ -57,7 +57,8 @@ class LocalServer:
     async def load(self, weights: dict[str, Any], step: int | None) -> None:
         """Take the trainer's weights, all of them."""
         network = self.model.network
-        tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+        # What Ray hands over is its own and cannot be written to; loading copies it.
+        tensors = {name: torch.tensor(array) for name, array in weights.items()}
         result = network.load_state_dict(tensors, strict=False)
         tied = set(getattr(network, "all_tied_weights_keys", None) or ())
         missing = set(result.missing_keys) - tied

@@ -32,7 +32,6 @@ from recollect.engines.verl.outputs import trained_contexts
 from recollect.engines.verl.record import Record
 from recollect.errors import UserError
 from recollect.rollout import Group
-from recollect.samples import samples_of
 from recollect.train import report
 from recollect.train.comparison import charge, compare
 from recollect.train.loop import refuse_dead
@@ -119,7 +118,7 @@ class MemoryTrainer(PPOTrainerSync):
         place = {row: at for at, row in enumerate(order)}
         batch.reorder(order)
         self._parts = [[place[row] for row in part] for part in parts]
-        metrics |= {"samples/total": own, "samples/padding": total - own}
+        metrics["samples/padding"] = total - own
         return batch
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -171,7 +170,7 @@ class MemoryTrainer(PPOTrainerSync):
         )
         compared = compare(self.settings, groups)
         metrics |= {**report.episode_metrics(self._groups), **charges}
-        metrics |= report.sample_metrics(samples_of(groups, compared))
+        metrics |= counts(groups)
         self._write(batch, rows["response_mask"], spread(batch.keys, names, groups, compared))
         return batch
 
@@ -256,6 +255,16 @@ class MemoryTrainer(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
         assert self.record is not None
         self.record.step(self.global_steps, metrics, timing_raw, self._groups)
+
+
+def counts(groups: Sequence[Group]) -> dict[str, float]:
+    """Count what goes into an update, as `report.sample_metrics` does, without making samples."""
+    learning = [c for group in groups for episode in group for c in trained_contexts(episode)]
+    return {
+        "samples/total": len(learning),
+        "tokens/trained": sum(len(turn.token_ids) for c in learning for turn in c.turns),
+        "tokens/rows": sum(context.turns[-1].end for context in learning),
+    }
 
 
 def deal(sizes: Sequence[int], ranks: int) -> list[list[int]]:
