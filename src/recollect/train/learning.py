@@ -46,7 +46,9 @@ class Learning:
         config = self.config
         whole, local = split_local(groups)
         kept = learned_from(config, whole)
-        metrics = {"groups/kept": float(len(kept))} if config.rollout.refills else {}
+        metrics: dict[str, float] = {}
+        if config.rollout.refills:
+            metrics["groups/kept"] = len(kept)
         charged, charges = charge(config, self.trainer.divergences, [*kept, *local])
         samples = make_batch(config, charged[: len(kept)], charged[len(kept) :])
         metrics |= {**charges, **report.sample_metrics(samples)}
