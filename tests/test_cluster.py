@@ -28,6 +28,7 @@ def test_the_engines_own_arguments_are_taken_out():
         (["--engine", "trl"], "no engine 'trl'"),
         (["--engine"], "needs a value"),
         (["--", "a=1"], "add --engine verl"),
+        (["--cpu"], "drop --cpu"),
         (["--engine", "verl", "--gpu-gib", "much"], "give a number"),
     ],
 )
@@ -52,6 +53,14 @@ def test_dry_run_says_what_does_not_fit(capsys, tmp_path):
     args = [*SEVEN, "--folder", str(tmp_path), "--dry-run", "--", "trainer.n_gpus_per_node=1"]
     assert main(args) == 0
     assert "DOES NOT FIT 80 GiB" in capsys.readouterr().out
+
+
+def test_a_cpu_run_needs_no_gpu_keys_from_the_user(capsys, tmp_path):
+    args = ["train", "demo", "--engine", "verl", "--cpu", "--folder", str(tmp_path), "--dry-run"]
+    assert main([*args, "--", "trainer.n_gpus_per_node=2"]) == 0
+    text = capsys.readouterr().out
+    assert "trainer.device=cpu" in text
+    assert "trainer.n_gpus_per_node=2" in text and "trainer.n_gpus_per_node=1" not in text
 
 
 def test_an_unknown_model_has_no_estimate(capsys, tmp_path):

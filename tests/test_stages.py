@@ -149,3 +149,41 @@ def test_a_file_without_stages_or_no_file(tmp_path):
         plan_of(tmp_path, 'name = "nothing"\n')
     with pytest.raises(UserError, match=r"there are no stages in 'nowhere'.*\n.*two_stage"):
         read_plan(StagesOptions("nowhere"))
+
+
+CLUSTER = """
+engine = "verl"
+[verl]
+overrides = ["trainer.nnodes=2"]
+gpus = "7"
+[[stages]]
+train = "memory"
+"""
+
+
+def cluster_plan(tmp_path, text: str):
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    return read_plan(StagesOptions(str(path), folder=tmp_path, end_to_end=False))
+
+
+def test_stages_can_run_on_verl(tmp_path):
+    plan = cluster_plan(tmp_path, CLUSTER)
+    assert plan.cluster is not None
+    assert plan.cluster.overrides == ("trainer.nnodes=2",) and plan.cluster.server == "vllm"
+    assert cluster_plan(tmp_path, '[[stages]]\ntrain = "memory"\n').cluster is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('engine = "verl"', 'engine = "trl"', "no engine 'trl'"),
+        ('engine = "verl"', "", "verl is not the engine"),
+        ('gpus = "7"', 'gpu = "7"', "there is no setting gpu"),
+        ('gpus = "7"', 'server = "tgi"', "server"),
+    ],
+)
+def test_mistakes_about_verl_are_messages(tmp_path, old, new, message):
+    with pytest.raises(UserError) as refused:
+        cluster_plan(tmp_path, CLUSTER.replace(old, new))
+    assert message in str(refused.value)

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+from collections.abc import Mapping, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from recollect.config import TrainConfig
-from recollect.display import open_console
+from recollect.display import Report, open_console, report_card, report_markdown
 from recollect.display.figures import count, flatten, grid
+from recollect.engines.verl.cpu_keys import ENVIRONMENT, cpu_keys
 from recollect.engines.verl.launch import Launch, launch, plan_launch
 from recollect.engines.verl.memory import GIB, Demand, demand
 from recollect.engines.verl.options import EngineOptions
-from recollect.engines.verl.translate import ROLLOUT
+from recollect.engines.verl.translate import ROLLOUT, name_of, written
+from recollect.errors import UserError
 
 
 def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool) -> int:
     """Start a run on verl, or show what it would be."""
-    plan = plan_launch(config, options.overrides)
+    keys = cpu_keys() if options.cpu else {}
+    given = {name_of(text) for text in options.overrides}
+    cpu = [f"{key}={written(value)}" for key, value in keys.items() if name_of(key) not in given]
+    plan = plan_launch(config, [*cpu, *options.overrides])
     console = open_console()
     for note in plan.notes:
         console.print(Text(note, "bright_black"))
@@ -28,7 +35,38 @@ def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool)
         # Neither wrapped nor cut: it is for copying.
         console.print(Text(plan.shown, "cyan"), soft_wrap=True)
         return 0
-    return launch(plan)
+    report = finish(plan, console, ENVIRONMENT if options.cpu else {})
+    return 0 if report else 130
+
+
+def train_and_report_on_cluster(config: TrainConfig, overrides: Sequence[str]) -> Report | None:
+    """Train on verl and report like a run of the embedded engine; None if it was stopped."""
+    return finish(plan_launch(config, overrides), open_console())
+
+
+def finish(
+    plan: Launch, console: Console, environment: Mapping[str, str] | None = None
+) -> Report | None:
+    """Start a run, wait for its end, and show what it came to; None if it was stopped."""
+    status = launch(plan, environment)
+    if status in (130, -signal.SIGINT):
+        console.print("stopped; the same command goes on from its last checkpoint")
+        return None
+    if status:
+        raise UserError(
+            f"the run on verl ended with status {status}",
+            "see what it said above; the same command goes on from its last checkpoint",
+        )
+    from recollect.runs import Run
+    from recollect.train.loop import Outcome
+    from recollect.training import make_report
+
+    parameters = plan.shape.parameters if plan.shape else 0
+    outcome = Outcome(plan.config.steps, parameters, finished=True)
+    report = make_report(plan.config, Run(plan.run), outcome)
+    (plan.run / "report.md").write_text(report_markdown(report), "utf-8")
+    console.print(report_card(report))
+    return report
 
 
 def show_launch(plan: Launch, gpu_gib: float) -> RenderableType:

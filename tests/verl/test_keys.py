@@ -12,13 +12,16 @@ pytest.importorskip("verl")
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from recollect.cli import _config
 from recollect.config import RolloutConfig
 from recollect.engines.verl.flags import FREQUENCIES, SHARED, adopt
 from recollect.engines.verl.launch import plan_launch
+from recollect.engines.verl.options import split_engine
 from recollect.engines.verl.translate import RUN, merged, translate, written
 from recollect.presets import preset
 from recollect.train.settings import LoraConfig, LossConfig, ModelConfig, OptimConfig
 from tests.engines.memagent_script import FLAGS
+from tests.test_recipes import SCRIPTS, command_of
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +74,15 @@ def test_memagents_script_becomes_a_command_for_verl(config_folder):
     assert found.trainer.n_gpus_per_node == 4
     assert found.algorithm.adv_estimator == "grpo"
     assert found.algorithm.norm_adv_by_std_in_grpo is False
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_every_recipe_is_a_command_for_verl(config_folder, script, tmp_path):
+    options, args = split_engine(command_of(script, 4, tmp_path)[1:])
+    plan = plan_launch(_config(args, "train", ""), options.overrides)
+    found = composed(config_folder, [o for o in plan.arguments if not o.startswith(RUN)])
+    assert found.trainer.n_gpus_per_node in (1, 8)
+    assert found.data.train_batch_size % found.actor_rollout_ref.actor.ppo_mini_batch_size == 0
 
 
 def test_what_we_read_from_overrides_is_verls(config_folder):

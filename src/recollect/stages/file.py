@@ -12,16 +12,18 @@ from typing import Any
 import tyro
 
 from recollect.config import TrainConfig
+from recollect.engines.verl.options import ENGINES
 from recollect.errors import UserError
 from recollect.presets import preset
 from recollect.roles import ROLES
 from recollect.serve.settings import ServeConfig
 from recollect.stages.overlay import Where, overlay
 from recollect.stages.plan import Outline, Plan, make_plan
+from recollect.stages.vllm import ClusterStages
 
 SHIPPED = Path(__file__).parent.parent / "demo"
 """Files that can be named without a path."""
-TABLES = ("name", "preset", "folder", "settings", "stages", "end_to_end", "serve")
+TABLES = ("name", "preset", "folder", "engine", "settings", "stages", "end_to_end", "serve", "verl")
 OURS = ("name", "folder", "resume", "preset", "training_stage", "fixed_model_api")
 """Settings that the command itself decides for every run."""
 
@@ -93,7 +95,8 @@ def read_plan(options: StagesOptions) -> Plan:
     outlines = _outlines(common, table.get("stages"), source)
     whole = _whole(common, table.get("end_to_end", {}), source) if options.end_to_end else None
     serve = _served(common, table.get("serve", {}), source.at("serve"))
-    return make_plan(runs / title, common, outlines, whole, serve)
+    plan = make_plan(runs / title, common, outlines, whole, serve)
+    return replace(plan, cluster=_cluster(table, source))
 
 
 def _read(name: str) -> Source:
@@ -175,6 +178,25 @@ def _served(common: TrainConfig, table: Any, where: Where) -> ServeConfig:
         if key in table:
             raise UserError(f"{where(key)}: the command itself sets {key}", "leave it out")
     return overlay(config, table, where)
+
+
+def _cluster(table: Mapping[str, Any], source: Source) -> ClusterStages | None:
+    """Read how stages run on verl, if they do."""
+    engine = _text(table, "engine", source, ENGINES[0])
+    if engine not in ENGINES:
+        raise UserError(
+            f"{source.at()('engine')}: there is no engine {engine!r}",
+            f"choose from {', '.join(ENGINES)}",
+        )
+    where = source.at("verl")
+    given = table.get("verl", {})
+    if not isinstance(given, Mapping):
+        raise UserError(f"{where('verl')}: verl is {given!r}", "make it a table: [verl]")
+    if engine != "verl":
+        if given:
+            raise UserError(f"{where('verl')}: verl is not the engine", 'add engine = "verl"')
+        return None
+    return overlay(ClusterStages(), given, where)
 
 
 def _text(table: Mapping[str, Any], key: str, source: Source, default: str) -> str:

@@ -9,6 +9,7 @@ from recollect.config import TrainConfig
 from recollect.errors import UserError
 from recollect.roles import ROLES
 from recollect.serve.settings import ServeConfig
+from recollect.stages.vllm import ClusterStages
 
 BASE = "base"
 """Names the model that everything starts from."""
@@ -64,6 +65,8 @@ class Plan:
     stages: tuple[Stage, ...]
     serve: ServeConfig
     """How fixed models are served; whose checkpoint, every stage says itself."""
+    cluster: ClusterStages | None = None
+    """How stages run on verl; None trains here."""
 
 
 @dataclass(frozen=True)

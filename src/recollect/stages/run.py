@@ -18,14 +18,15 @@ from rich.rule import Rule
 from rich.text import Text
 
 from recollect import disk
+from recollect.cluster import train_and_report_on_cluster
 from recollect.config import MAY_CHANGE
 from recollect.display import Report, open_console
 from recollect.episodes import plain
 from recollect.errors import UserError
-from recollect.serve.settings import ServeConfig
 from recollect.stages.plan import END_TO_END, Plan, Stage
 from recollect.stages.record import Result, read_results, score_table, write_results, write_table
 from recollect.stages.server import served
+from recollect.stages.vllm import vllm_served
 from recollect.train.model import find_device
 from recollect.training import train_and_report
 
@@ -41,7 +42,7 @@ def run_stages(plan: Plan) -> int:
             if is_finished(stage, results.get(stage.name), plan.folder):
                 console.print("finished earlier", style="bright_black")
                 continue
-            report = run_stage(stage, plan.serve, console)
+            report = run_stage(stage, plan, console)
             if report is None:
                 return 0
             results[stage.name] = make_result(stage, report)
@@ -52,20 +53,28 @@ def run_stages(plan: Plan) -> int:
     return 0
 
 
-def run_stage(stage: Stage, serve: ServeConfig, console: Console) -> Report | None:
+def run_stage(stage: Stage, plan: Plan, console: Console) -> Report | None:
     """Train one stage to its end, with the fixed model served; None if it was stopped."""
-    with partner(stage, serve, console) as url:
-        return train_and_report(stage.against(url))
+    with partner(stage, plan, console) as url:
+        config = stage.against(url)
+        if plan.cluster:
+            return train_and_report_on_cluster(config, plan.cluster.overrides)
+        return train_and_report(config)
 
 
 @contextmanager
-def partner(stage: Stage, serve: ServeConfig, console: Console) -> Iterator[str]:
+def partner(stage: Stage, plan: Plan, console: Console) -> Iterator[str]:
     """Have the fixed model answer at an address while the block runs: ours, or the user's."""
     if not stage.folder:
         yield stage.fixed
         return
+    serve, cluster = plan.serve, plan.cluster
     log = stage.config.folder / f"{stage.name}.server.log"
     console.print(f"serving {stage.folder} (log: {log})", style="bright_black", markup=False)
+    if cluster and cluster.server == "vllm":
+        with vllm_served(stage.folder, cluster, log) as url:
+            yield url
+        return
     if serve.dtype == "auto" and find_device(serve.device).type == "cpu":
         # The same draws whatever is computed beside them: so one seed gives one table.
         serve = dataclasses.replace(serve, dtype="float64")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import http.client
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,15 +30,24 @@ def served(config: ServeConfig, log: Path) -> Iterator[str]:
     ready = log.with_suffix(".ready")
     ready.unlink(missing_ok=True)
     command = arguments(dataclasses.replace(config, port=0, ready_file=ready))
+    with running(["recollect.cli", "serve", *command], ready, log) as url:
+        yield url
+
+
+@contextmanager
+def running(
+    command: Sequence[str], ready: Path, log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Run a module that serves, until the block ends; `ready` is to hold its address."""
     reading, writing = os.pipe()  # its writing end is ours alone: see tether
     try:
         with open(log, "wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "recollect.stages.tether", str(reading), "serve", *command],
+                [sys.executable, "-m", "recollect.stages.tether", str(reading), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"PYTHONPATH": _import_path()},
+                env=os.environ | {"PYTHONPATH": _import_path()} | dict(environment or {}),
                 pass_fds=(reading,),
                 start_new_session=True,  # Ctrl-C is for us: we still need it to end the step
             )
@@ -115,3 +125,5 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    with suppress(ProcessLookupError):  # children that it left behind
+        os.killpg(process.pid, signal.SIGKILL)

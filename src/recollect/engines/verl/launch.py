@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,11 +77,11 @@ def check_installed() -> None:
         )
 
 
-def launch(plan: Launch) -> int:
+def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
     """Write the run's folder, start verl and wait for it; return its exit status."""
     check_installed()
     write_folder(plan)
-    process = subprocess.Popen(plan.command, env=environment())
+    process = subprocess.Popen(plan.command, env=environment() | dict(more or {}))
     while True:
         try:
             return process.wait()

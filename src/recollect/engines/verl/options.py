@@ -19,10 +19,12 @@ class EngineOptions:
     """Memory of one GPU, for the estimates of a dry run."""
     overrides: tuple[str, ...] = ()
     """What follows `--`: verl's own settings."""
+    cpu: bool = False
+    """Run verl, Ray and all on this machine's CPU, to try things out."""
 
 
 def split_engine(args: Sequence[str]) -> tuple[EngineOptions, list[str]]:
-    """Take `--engine`, `--gpu-gib` and everything after `--` out of a command's arguments."""
+    """Take `--engine`, `--gpu-gib`, `--cpu` and all after `--` out of a command's arguments."""
     cut = args.index("--") if "--" in args else len(args)
     own, overrides = list(args[:cut]), tuple(args[cut + 1 :])
     found: dict[str, str] = {}
@@ -46,7 +48,11 @@ def split_engine(args: Sequence[str]) -> tuple[EngineOptions, list[str]]:
         gib = float(found.get("--gpu-gib", EngineOptions.gpu_gib))
     except ValueError:
         raise UserError(f"--gpu-gib is {found['--gpu-gib']!r}", "give a number") from None
-    return EngineOptions(engine, gib, overrides), own
+    cpu = "--cpu" in own
+    if cpu and engine != "verl":
+        raise UserError("--cpu is for verl; the embedded engine asks --model.device", "drop --cpu")
+    own = [text for text in own if text != "--cpu"]
+    return EngineOptions(engine, gib, overrides, cpu), own
 
 
 def split_doctor(args: Sequence[str]) -> tuple[str, str | None]:

