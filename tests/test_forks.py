@@ -241,6 +241,18 @@ def test_only_groups_that_differ_are_forked(tmp_path):
         assert row["local/episodes/total"] == 2 * row["groups/kept"]
 
 
+def test_episodes_of_one_context_have_no_middle():
+    config = replace(
+        preset("curator"),
+        rollout=RolloutConfig(tasks=1, n=2),
+        local=LocalConfig(n=2),
+        updates_per_step=1,
+        val=ValidationConfig(tasks=1),
+    )
+    with pytest.raises(UserError, match="no middle"):
+        asyncio.run(Learner.open(config).generate(1, Nobody()))
+
+
 @pytest.mark.parametrize("settings", [{"n": 1}, {"n": -1}, {"n": 2, "forks": 0}, {"weight": 0}])
 def test_settings_without_sense_are_refused(settings):
     with pytest.raises(UserError, match=r"local\."):

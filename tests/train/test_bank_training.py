@@ -11,14 +11,14 @@ import torch
 
 from recollect.agents.bank import BankAgent
 from recollect.agents.bank_prompts import BankPrompts
-from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import LocalConfig, RolloutConfig, TrainConfig, ValidationConfig
 from recollect.presets import preset
 from recollect.rollout import Group
 from recollect.runs import Run, read_metrics
 from recollect.samples import make_samples
 from recollect.tasks.ledger import Ledger
 from recollect.tools import Limits
-from recollect.train.comparison import ESTIMATORS
+from recollect.train.comparison import ESTIMATORS, split_local
 from recollect.train.learner import Learner
 from recollect.train.loop import train
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
@@ -111,3 +111,21 @@ def test_a_difference_between_siblings_moves_the_weights(ran, tmp_path):
     after = list(learner.model.trainable_parameters())
     assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True))
     assert all(torch.isfinite(p).all() for p in after) and metrics["train/grad_norm"] > 0
+
+
+def test_its_episodes_go_on_from_the_bank_they_had(tmp_path):
+    """Told the same again, tools are called again: every later prompt is what it was."""
+    config = replace(settings(tmp_path), local=LocalConfig(n=2, forks=3))
+    groups = asyncio.run(Learner.open(config).generate(1, Watching()))
+    whole, local = split_local(groups)
+    assert len(whole) == 2 and len(local) == 2 * 3
+    assert all(episode.ok for group in groups for episode in group)
+    every = [episode for group in whole for episode in group]
+    for group in local:
+        at = group[0].forked
+        ids = [c.ids for c in group[0].contexts[:at]]
+        base = next(e for e in every if [c.ids for c in e.contexts[:at]] == ids)
+        start = base.contexts[at].turns[0].start
+        for episode in group:
+            assert episode.contexts[at].ids[:start] == base.contexts[at].ids[:start]
+            assert len(episode.contexts) == len(base.contexts)

@@ -112,6 +112,12 @@ class Learner:
             for g, group in enumerate(learned_from(self.config, groups))
             for fork in choose_forks(group, local.forks, (*key, g))
         ]
+        done = [episode for group in groups for episode in group if episode.ok]
+        if done and all(len(episode.contexts) < 2 for episode in done):
+            raise UserError(
+                "episodes of a single context have no middle to be run again from",
+                "set --local.n 0, or choose an agent that reads in several contexts",
+            )
         count = counter(watcher, "run again", len(forks) * local.n)
         return await rollout.again(forks, local.n, key, count)
 
