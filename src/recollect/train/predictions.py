@@ -101,8 +101,9 @@ class Predictions:
         with critic.autocast:
             packed = self.packed
             hidden_C = critic.hidden(packed.ids, packed.positions, packed.plan)[self.context_C]
-            value_C = critic.network.get_output_embeddings()(hidden_C)[:, 0].float()
-            return value_C[self.which_P][self.prediction_T]
+        # Outside autocast: bf16 would round a value of 0.5 to the next 0.002.
+        value_C = critic.network.get_output_embeddings()(hidden_C.float())[:, 0]
+        return value_C[self.which_P][self.prediction_T]
 
 
 def by_sample(
