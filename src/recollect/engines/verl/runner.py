@@ -82,7 +82,8 @@ def hand_on(config: DictConfig) -> None:
 def mistake(error: BaseException | None) -> UserError | None:
     """Find a user's mistake in what Ray raised, however deep."""
     while error is not None:
-        if isinstance(error, UserError):
+        if isinstance(error, UserError) and not isinstance(error, RayTaskError):
             return UserError(error.what, error.fix)
+        # Ray's own exceptions are also of the class of what they carry, without its contents.
         error = getattr(error, "cause", None) or error.__cause__
     return None

@@ -87,7 +87,9 @@ class MemoryTrainer(PPOTrainerSync):
         try:
             return super().step(metrics, timing_raw)
         except RuntimeError:
-            refuse_dead(self._take(self._submitted).groups, f"step {self.global_steps}")
+            groups = self._take(self._submitted).groups
+            if any(groups):
+                refuse_dead(groups, f"step {self.global_steps}")
             raise
 
     def _take(self, uids: Sequence[str]) -> Taken:

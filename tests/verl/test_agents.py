@@ -1,0 +1,79 @@
+"""Other agents on the cluster: the curator with its tools, and one role against a fixed model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from recollect.config import RolloutConfig, ValidationConfig
+from recollect.engines.verl.outputs import trained_contexts
+from recollect.episodes import read_episodes
+from recollect.presets import TWO_STAGE_MODEL, preset
+from recollect.runs import read_metrics
+from recollect.serve.settings import ServeConfig
+from recollect.stages.server import served
+from tests.verl.cluster import run
+
+SMALL = dict(
+    rollout=RolloutConfig(tasks=4, n=4),
+    val=ValidationConfig(tasks=4, n=2, temperature=1.0),
+    steps=2,
+    test_freq=2,
+    save_freq=2,
+)
+
+
+@pytest.fixture(scope="module")
+def curator(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cluster")
+    return run(replace(preset("curator"), name="curator", folder=folder, **SMALL))
+
+
+def test_the_curator_uses_its_tools_in_one_growing_context(curator):
+    episodes = list(read_episodes(curator / "episodes" / "train-000002.jsonl.gz"))
+    assert len(episodes) == 16 and all(e.ok for e in episodes)
+    spoken = [e.contexts[0] for e in episodes]
+    assert any(len(context.turns) > 1 for context in spoken)  # a tool answered in between
+    assert sum(sum(context.counts.values()) for context in spoken) > 0
+    assert any(e.ops for e in episodes)  # memories were written
+    row = read_metrics(curator)[-1]
+    assert row["samples/total"] == 16
+    # What tools said is read and not trained.
+    assert row["tokens/trained"] == row["tokens/sampled"] < row["tokens/rows"]
+    assert row["train/grad_norm"] > 0
+
+
+def test_the_curators_scores_are_there(curator):
+    row = read_metrics(curator)[-1]
+    assert any(name.startswith("score/") for name in row)
+    assert any(name.startswith("val/score/") for name in row)
+
+
+@pytest.fixture(scope="module")
+def memory_stage(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cluster")
+    serve = ServeConfig(str(TWO_STAGE_MODEL), device="cpu", dtype="float32")
+    with served(serve, folder / "server.log") as url:
+        config = preset("two_stage")
+        config = replace(
+            config, name="memory", folder=folder, training_stage="memory", fixed_model_api=url,
+            **SMALL,
+        )  # fmt: skip
+        return run(config)
+
+
+def test_stage_memory_trains_no_token_of_the_fixed_model(memory_stage):
+    episodes = list(read_episodes(memory_stage / "episodes" / "train-000002.jsonl.gz"))
+    assert len(episodes) == 16 and all(e.ok for e in episodes)
+    for episode in episodes:
+        answers = [c for c in episode.contexts if c.role == "answer"]
+        assert answers and all(not c.trainable and c.turns for c in answers)
+        assert all(c.role == "memory" for c in trained_contexts(episode))
+    row = read_metrics(memory_stage)[-1]
+    assert row["samples/total"] == sum(len(trained_contexts(e)) for e in episodes)
+    trained = sum(
+        len(turn.token_ids) for e in episodes for c in trained_contexts(e) for turn in c.turns
+    )
+    assert row["tokens/trained"] == trained
+    assert row["train/grad_norm"] > 0
