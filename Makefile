@@ -30,7 +30,7 @@ verl-env: $(VERL)/verl.stamp
 
 test-verl: $(VERL)/verl.stamp
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
-		$(VERL)/bin/python -m pytest tests/verl --disable-warnings --durations=10 $(ARGS)
+		$(VERL)/bin/python -m pytest tests/verl --timeout 1500 --disable-warnings --durations=10 $(ARGS)
 
 check: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .

@@ -26,15 +26,19 @@ KNOWN: list[Any] = [DTensor, DTensorSpec, TensorMeta, DeviceMesh, Shard, Replica
 """How a tensor was cut: all that a checkpoint may hold beside tensors and plain numbers."""
 
 
-def export(checkpoints: Path, target: Path) -> Path | None:
+def export(checkpoints: Path, target: Path, alpha: float | None = None) -> Path | None:
     """Merge the newest checkpoint of a run; None if it has none."""
     if not (checkpoints / LATEST).exists():
         return None
-    return merge(checkpoints / f"global_step_{(checkpoints / LATEST).read_text().strip()}", target)
+    newest = f"global_step_{(checkpoints / LATEST).read_text().strip()}"
+    return merge(checkpoints / newest, target, alpha)
 
 
-def merge(checkpoint: Path, target: Path) -> Path:
-    """Write a checkpoint (`global_step_N`, or its `actor`) as a model folder."""
+def merge(checkpoint: Path, target: Path, alpha: float | None = None) -> Path:
+    """Write a checkpoint (`global_step_N`, or its `actor`) as a model folder.
+
+    `alpha` is that of the adapters, if it has some: verl writes it nowhere.
+    """
     actor = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint
     try:
         ranks = int(json.loads((actor / "fsdp_config.json").read_text())["world_size"])
@@ -43,7 +47,8 @@ def merge(checkpoint: Path, target: Path) -> Path:
             f"{checkpoint} is no FSDP checkpoint of verl ({error})",
             "name a folder such as RUN/checkpoints/global_step_20",
         ) from None
-    weights = without_adapters(joined([load_shard(actor, ranks, r) for r in range(ranks)]), actor)
+    weights = joined([load_shard(actor, ranks, rank) for rank in range(ranks)])
+    weights = without_adapters(weights, alpha)
     temporary = target.with_name(disk.TEMPORARY + target.name)
     disk.remove(temporary)
     shutil.copytree(actor / "huggingface", temporary)  # configuration and tokenizer
@@ -87,12 +92,17 @@ def _join(name: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return whole
 
 
-def without_adapters(weights: dict[str, torch.Tensor], actor: Path) -> dict[str, torch.Tensor]:
+def without_adapters(
+    weights: dict[str, torch.Tensor], alpha: float | None
+) -> dict[str, torch.Tensor]:
     """Add every adapter's product to the weight that it stands beside; plain weights stay."""
     if not any(".lora_A." in name for name in weights):
         return weights
-    made = json.loads((actor / "lora_train_meta.json").read_text())
-    scale = float(made["lora_alpha"]) / float(made["r"])
+    if alpha is None:
+        raise UserError(
+            "the checkpoint has adapters, and does not say with which alpha they were trained",
+            "name it: the run's model.lora.alpha",
+        )
     merged = {}
     for name, tensor in weights.items():
         if ".lora_" in name:
@@ -101,6 +111,6 @@ def without_adapters(weights: dict[str, torch.Tensor], actor: Path) -> dict[str,
         stem = name.removesuffix(".base_layer.weight")
         if f"{stem}.lora_A.default.weight" in weights:
             a, b = (weights[f"{stem}.lora_{x}.default.weight"] for x in "AB")
-            tensor = tensor + scale * (b.to(tensor.dtype) @ a.to(tensor.dtype))
+            tensor = tensor + alpha / len(a) * (b.to(tensor.dtype) @ a.to(tensor.dtype))
         merged[plain] = tensor
     return merged

@@ -16,6 +16,7 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
+from recollect.engines.verl.folder import RunFolder
 from recollect.engines.verl.main import HANDED_ON
 from recollect.engines.verl.merge import export
 from recollect.errors import UserError
@@ -53,7 +54,9 @@ def run(config: DictConfig) -> None:
         raise cause from None
     finally:
         ray.shutdown()
-    export(Path(config.trainer.default_local_dir), Path(config.recollect.run) / "model")
+    run_folder = RunFolder(Path(config.recollect.run))
+    alpha = run_folder.config.model.lora.alpha
+    export(Path(config.trainer.default_local_dir), run_folder.path / "model", alpha)
 
 
 def refuse(config: DictConfig) -> None:
