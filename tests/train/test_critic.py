@@ -163,7 +163,7 @@ def test_it_learns_which_beginnings_are_rewarded(tmp_path):
     critic = make_critic(tmp_path, updates_per_step=2)
     critic.optimiser.config = replace(OPTIM, lr=3e-3)
     found = []
-    for _ in range(60):
+    for _ in range(50):
         starts = rng.integers(1, 3, 16)
         rows = [[int(start), 5, *rng.integers(3, 9, 4).tolist()] for start in starts]
         batch = [
