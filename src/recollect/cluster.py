@@ -23,10 +23,7 @@ from recollect.errors import UserError
 
 def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool) -> int:
     """Start a run on verl, or show what it would be."""
-    keys = cpu_keys() if options.cpu else {}
-    given = {name_of(text) for text in options.overrides}
-    cpu = [f"{key}={written(value)}" for key, value in keys.items() if name_of(key) not in given]
-    plan = plan_launch(config, [*cpu, *options.overrides])
+    plan = plan_launch(config, on_cpu(options.overrides) if options.cpu else options.overrides)
     console = open_console()
     for note in plan.notes:
         console.print(Text(note, "bright_black"))
@@ -39,9 +36,19 @@ def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool)
     return 0 if report else 130
 
 
-def train_and_report_on_cluster(config: TrainConfig, overrides: Sequence[str]) -> Report | None:
+def train_and_report_on_cluster(
+    config: TrainConfig, overrides: Sequence[str], cpu: bool = False
+) -> Report | None:
     """Train on verl and report like a run of the embedded engine; None if it was stopped."""
-    return finish(plan_launch(config, overrides), open_console())
+    plan = plan_launch(config, on_cpu(overrides) if cpu else overrides)
+    return finish(plan, open_console(), ENVIRONMENT if cpu else {})
+
+
+def on_cpu(overrides: Sequence[str]) -> list[str]:
+    """Put what a machine without GPUs needs before the user's own settings."""
+    given = {name_of(text) for text in overrides}
+    keys = {key: value for key, value in cpu_keys().items() if name_of(key) not in given}
+    return [*(f"{key}={written(value)}" for key, value in keys.items()), *overrides]
 
 
 def finish(

@@ -151,3 +151,53 @@ def test_every_shared_setting_says_the_same_twice(theirs):
     value = plan.keys[theirs]
     adopted = adopt(plan.config, [f"{theirs}={value}"])
     assert adopted.config == plan.config
+
+
+def test_memagents_files_become_the_tasks(tmp_path):
+    """From its Parquet files to the store that workers map."""
+    from recollect.engines.verl.folder import RunFolder
+    from recollect.engines.verl.launch import write_folder
+    from recollect.tasks.memagent import write_rows
+    from recollect.types import Question, Task
+
+    for split, number in (("train", 0), ("dev", 100)):
+        made = [
+            Task(
+                str(i),
+                [f"Document {d + 1}:\nfact {number + i} of {d}" for d in range(3)],
+                (Question(f"fact {number + i}?", (f"{number + i}",)),),
+                "hotpotqa",
+            )
+            for i in range(4)
+        ]
+        write_rows(tmp_path / f"rows_{split}.parquet", made)
+    base = replace(preset("hotpotqa"), folder=tmp_path / "runs", steps=2)
+    plan = plan_launch(
+        replace(base, val=replace(base.val, tasks=4)),
+        [
+            f"data.train_files={tmp_path}/rows_train.parquet",
+            f"data.val_files={tmp_path}/rows_dev.parquet",
+            "data.train_batch_size=2",
+        ],
+    )
+    write_folder(plan)
+    run = RunFolder(plan.run)
+    assert len(run.tasks("train")) == 4 and len(run.tasks("test")) == 4
+    assert {task.questions[0].answers[0] for task in run.tasks("train")} == set("0123")
+    held_out = run.tasks("test")[0]
+    answer = held_out.questions[0].answers[0]
+    assert int(answer) >= 100
+    assert held_out.chunks[2] == f"Document 3:\nfact {answer} of 2"
+    assert str(tmp_path / "rows") not in "".join(plan.arguments)
+
+
+def test_a_run_under_way_is_left_alone(tmp_path):
+    from recollect import disk
+    from recollect.engines.verl.launch import write_folder
+
+    base = preset("demo")
+    base = replace(base, folder=tmp_path, steps=1, val=replace(base.val, tasks=1))
+    plan = plan_launch(base, [])
+    write_folder(plan)
+    with disk.lock(plan.run), pytest.raises(UserError, match="in use"):
+        write_folder(plan)

@@ -58,7 +58,7 @@ def run_stage(stage: Stage, plan: Plan, console: Console) -> Report | None:
     with partner(stage, plan, console) as url:
         config = stage.against(url)
         if plan.cluster:
-            return train_and_report_on_cluster(config, plan.cluster.overrides)
+            return train_and_report_on_cluster(config, plan.cluster.overrides, plan.cluster.cpu)
         return train_and_report(config)
 
 

@@ -22,6 +22,8 @@ class ClusterStages:
 
     overrides: tuple[str, ...] = ()
     """verl's own settings, as after `--` on the command line."""
+    cpu: bool = False
+    """As --cpu on the command line: everything on this machine's CPU."""
     server: Literal["vllm", "recollect"] = "vllm"
     """Who serves the fixed model; [serve] is for the latter."""
     arguments: tuple[str, ...] = ("--max-model-len", "16384")

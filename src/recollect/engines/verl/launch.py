@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from recollect import disk
 from recollect.config import TrainConfig
 from recollect.engines.verl.flags import adopt
 from recollect.engines.verl.folder import placed, prepare
@@ -90,7 +91,13 @@ def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
 
 
 def write_folder(plan: Launch) -> None:
-    """Write settings, tasks and rows."""
+    """Write settings, tasks and rows; not under a run that is under way."""
+    disk.make_folder(plan.run)
+    with disk.lock(plan.run):
+        _write_folder(plan)
+
+
+def _write_folder(plan: Launch) -> None:
     if plan.inputs:
         from recollect.tasks.memagent import MemAgentRows, build_memagent
 
