@@ -64,11 +64,12 @@ def finish(
             f"the run on verl ended with status {status}",
             "see what it said above; the same command goes on from its last checkpoint",
         )
+    from recollect.plan import count_parameters
     from recollect.runs import Run
     from recollect.train.loop import Outcome
     from recollect.training import make_report
 
-    parameters = plan.shape.parameters if plan.shape else 0
+    parameters = count_parameters(plan.run / "model")
     outcome = Outcome(plan.config.steps, parameters, finished=True)
     report = make_report(plan.config, Run(plan.run), outcome)
     (plan.run / "report.md").write_text(report_markdown(report), "utf-8")

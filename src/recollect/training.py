@@ -148,5 +148,9 @@ def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, s
 
 def _accuracy(row: Mapping[str, Any]) -> Accuracy:
     return Accuracy(
-        row["val/n"], row["val/failed"], row["val/accuracy"], row["val/low"], row["val/high"]
+        int(row["val/n"]),
+        int(row["val/failed"]),
+        row["val/accuracy"],
+        row["val/low"],
+        row["val/high"],
     )
