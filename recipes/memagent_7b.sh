@@ -6,7 +6,8 @@
 #   NODES=4 bash recipes/memagent_7b.sh     4 x 8 GPUs, as published: 128 tasks a step, 16 optimiser steps
 #   bash recipes/memagent_7b.sh --dry-run   the command and the memory of every GPU, nothing started
 #
-# Before: recollect data hotpotqa --input hotpot_train_v1.1.json hotpot_dev_distractor_v1.json --output data/hotpotqa
+# Before: hf download Qwen/Qwen2.5-7B-Instruct --local-dir models/Qwen2.5-7B-Instruct, then MODEL=models/Qwen2.5-7B-Instruct
+#         recollect data hotpotqa --input hotpot_train_v1.1.json hotpot_dev_distractor_v1.json --output data/hotpotqa
 #
 # A good run: held-out accuracy by the strict boxed match near 0.5 after 100 steps (published: about 0.52; the lenient match of the
 # evaluation gives about 0.8 for the same model), still rising slowly to step 400; 150 steps suffice for most of it. `reward/mean`

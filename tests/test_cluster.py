@@ -75,3 +75,12 @@ def test_without_verl_the_fix_is_named(capsys, tmp_path):
     text = capsys.readouterr().err
     assert "make verl-env" in text and "recollect[verl]" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_a_name_is_no_model_on_every_node(tmp_path):
+    from recollect.engines.verl.launch import check_model
+
+    with pytest.raises(UserError, match="hf download Qwen"):
+        check_model("Qwen/Qwen2.5-7B-Instruct")
+    (tmp_path / "config.json").write_text("{}")
+    check_model(str(tmp_path))

@@ -37,7 +37,7 @@ def test_what_verl_never_had_does_not_reach_it():
     gone = ("recurrent", "grpo_use_adv", "context_key", "truncation", "reward_manager", "_files")
     assert not [text for text in adopted.overrides if any(word in text for word in gone)]
     kept = [text for text in FLAGS if text in adopted.overrides]
-    assert len(kept) == len(FLAGS) - 12  # twelve are ours alone
+    assert len(kept) == len(FLAGS) - 13  # thirteen are ours alone
     assert "actor_rollout_ref.actor.optim.lr_warmup_steps=20" in adopted.overrides
     assert adopted.inputs == (
         Path("/data/hotpotqa_train_32k.parquet"),

@@ -105,6 +105,7 @@ def _is_ours(key: str) -> bool:
         in (
             *("algorithm.adv_estimator", "algorithm.grpo_use_adv", "data.context_key"),
             *("data.truncation", "data.shuffle", "reward_model.reward_manager"),
+            f"{MODEL}.path",  # which we make absolute
         )
     )
 

@@ -78,9 +78,20 @@ def check_installed() -> None:
         )
 
 
+def check_model(path: str) -> None:
+    """Refuse a name that is no folder: every node must find the same weights."""
+    if not (Path(path) / "config.json").is_file():
+        raise UserError(
+            f"there is no model in {path!r}" if path else "no model is named",
+            f"hf download {path or 'NAME'} --local-dir FOLDER on a disk that all nodes see, then"
+            " --model.path FOLDER (a dry run needs only the name)",
+        )
+
+
 def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
     """Write the run's folder, start verl and wait for it; return its exit status."""
     check_installed()
+    check_model(plan.config.model.path)
     write_folder(plan)
     process = subprocess.Popen(plan.command, env=environment() | dict(more or {}))
     while True:
