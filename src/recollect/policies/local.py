@@ -25,11 +25,12 @@ from recollect.policies.requests import (
     copies_of,
     first_tokens,
     passes,
+    stop_reason,
 )
 from recollect.train.attention import Heads
 from recollect.train.batch import common_prefix
 from recollect.train.model import LoadedModel
-from recollect.types import Completion, Sampling, StopReason
+from recollect.types import Completion, Sampling
 
 BLOCK_MIN = 256
 """Prompts at least this long are kept as blocks; shorter ones are cheaper to copy."""
@@ -337,25 +338,13 @@ class LocalPolicy:
 
     def _finish(self, request: Request) -> bool:
         """Resolve a request that has come to its end."""
-        reason = self._stop_reason(request)
+        reason = stop_reason(request.token_ids, request.sampling, self.model.tokenizer)
         if reason is None:
             return False
         if not request.done.done():
             done = Completion(tuple(request.token_ids), tuple(request.logprobs), reason)
             request.done.set_result(done)
         return True
-
-    def _stop_reason(self, request: Request) -> StopReason | None:
-        sampling, ids = request.sampling, request.token_ids
-        if ids[-1] in self.model.tokenizer.end_ids:
-            return "stop"
-        if sampling.stop:
-            # A stop text may begin in an earlier token: look back as many tokens as it has bytes.
-            back = max(len(text.encode()) for text in sampling.stop) + 1
-            tail = self.model.tokenizer.decode(ids[-back:])
-            if any(text in tail for text in sampling.stop):
-                return "stop"
-        return "length" if len(ids) >= sampling.max_tokens else None
 
     def _retire(self, finished: list[Request]) -> None:
         """Free slots and move the last running sequences into the holes."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recollect.policies.kv import Block, Run
-from recollect.types import Completion, Sampling
+from recollect.rendering import Tokenizer
+from recollect.types import Completion, Sampling, StopReason
 
 Segments = tuple[tuple["Request", int], ...]
 """Who computes a prompt's tokens: so many each, in order."""
@@ -43,6 +44,19 @@ class Request:
     def in_slot(self) -> int:
         """Tokens whose keys are in the slot: all but the block's and the newest one."""
         return len(self.prompt) - self.base + max(0, len(self.token_ids) - 1)
+
+
+def stop_reason(ids: list[int], sampling: Sampling, tokenizer: Tokenizer) -> StopReason | None:
+    """Say why a reply ends here, if it does."""
+    if ids[-1] in tokenizer.end_ids:
+        return "stop"
+    if sampling.stop:
+        # A stop text may begin in an earlier token: look back as many tokens as it has bytes.
+        back = max(len(text.encode()) for text in sampling.stop) + 1
+        tail = tokenizer.decode(ids[-back:])
+        if any(text in tail for text in sampling.stop):
+            return "stop"
+    return "length" if len(ids) >= sampling.max_tokens else None
 
 
 NO_COPIES = np.zeros((4, 0), dtype=np.int64)

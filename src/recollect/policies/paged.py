@@ -1,0 +1,389 @@
+"""The in-process sampler for a GPU: continuous batching over pages, tokens in recorded bursts.
+
+A cycle is three verbs: admit what waits, read some of the prompts, give every running sequence a
+burst of tokens. While the GPU works on a burst the askers run, so their next prompts are ready when
+it ends. Prompts that begin alike share pages, within a cycle and across turns. A draw depends on
+its request alone; the last bits of what is computed depend on what else is in the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from recollect.errors import UserError
+from recollect.policies.decoder import Burst, Decoder, Rows
+from recollect.policies.draw import uniforms
+from recollect.policies.half import SamplerCopy
+from recollect.policies.paged_attention import PagedCache, PromptPlan
+from recollect.policies.pages import OutOfPages, Page, Pages
+from recollect.policies.pick import Way, pick
+from recollect.policies.requests import Heard, stop_reason
+from recollect.train.attention import Heads
+from recollect.train.model import LoadedModel
+from recollect.types import Completion, Sampling
+
+PAGE = 16
+"""Tokens of one page: prompts share whole pages."""
+BURST = 8
+"""Tokens between two looks at the askers; no more than a page."""
+SEEN = 1 << 20
+"""Keys copied for the prompts of one pass, unless a single prompt sees more."""
+
+
+@dataclass(eq=False)
+class Request:
+    """One prompt being continued."""
+
+    number: int
+    prompt: np.ndarray
+    sampling: Sampling
+    done: asyncio.Future[Completion]
+    heard: Heard | None = None
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    ids: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """What is read before a token is drawn: the prompt, and what was drawn before an eviction."""
+    pages: list[Page] = field(default_factory=list)
+    cached: int = 0
+    """Tokens whose keys are in the pages once what was begun is done."""
+
+    @property
+    def left(self) -> int:
+        """Tokens it may still get."""
+        return self.sampling.max_tokens - len(self.tokens)
+
+    @property
+    def whole(self) -> np.ndarray:
+        """The prompt and all that was drawn."""
+        return np.concatenate([self.prompt, np.array(self.tokens, dtype=np.int64)])
+
+
+@dataclass(frozen=True)
+class Read:
+    """Requests whose prompts were just read, with the first token of each, on the device."""
+
+    requests: list[Request]
+    tokens: torch.Tensor
+    logprobs: torch.Tensor
+
+
+class PagedPolicy:
+    """Sample from a loaded model. One event loop, many requests in flight."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        max_running: int = 1024,
+        prefill_tokens: int = 1 << 16,
+        cache_bytes: int = 4 << 30,
+        burst: int = BURST,
+    ) -> None:
+        self.model = model
+        self.max_running = max_running
+        self.prefill_tokens = prefill_tokens
+        self.hold: Callable[[], bool] | None = None
+        """Unused: what a GPU computes depends on its batch in the last bits anyway."""
+        self._half = model.half and model.device.type == "cuda"
+        self._copy = SamplerCopy.of(model) if self._half else None
+        self._network = self._copy.model if self._copy else model
+        keys = keys_of(self._network)
+        bytes_per_token = sum(2 * value.nbytes for _key, value in keys)  # a key may be wider typed
+        self._pages = Pages(max(cache_bytes // (bytes_per_token * PAGE), 2), PAGE)
+        self._cache = PagedCache(len(keys), keys[0][1], self._pages.count, PAGE)
+        longest = -(-min(model.window, self._pages.count * PAGE) // PAGE) + 1
+        self._decoder = Decoder(
+            self._network, self._cache, max_running, burst, max_running * longest + 1
+        )
+        self._ends = set(model.tokenizer.end_ids)
+        self._numbers = itertools.count()
+        self._driver: asyncio.Task[None] | None = None
+        self._waiting: list[Request] = []
+        self._reading: list[Request] = []
+        self._running: list[Request] = []
+
+    def reset(self) -> None:
+        """Forget all keys and values, and take the weights as they are: a batch has ended."""
+        everyone = (*self._waiting, *self._reading, *self._running)
+        if not all(request.done.done() for request in everyone):
+            raise RuntimeError("the sampler cannot be reset while requests wait for it")
+        self._waiting, self._reading, self._running = [], [], []
+        self._pages.clear()
+        if self._copy:
+            self._copy.refresh()
+
+    async def sample(
+        self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None
+    ) -> Completion:
+        """Continue a prompt; returns when the sequence stops or meets its limit.
+
+        `heard` is told of every token, some at a time.
+        """
+        ids = np.array(prompt_ids, dtype=np.int64)
+        if not len(ids) or not 0 <= ids.min() <= ids.max() < self.model.tokenizer.vocab_size:
+            raise ValueError("a prompt needs at least one token, all of them in the vocabulary")
+        if len(ids) + sampling.max_tokens > (self._pages.count - 1) * PAGE:
+            raise UserError(
+                f"a prompt of {len(ids)} tokens with {sampling.max_tokens} more does not fit the"
+                f" sampler's cache of {(self._pages.count - 1) * PAGE}",
+                "give it more memory with --model.cache-gib",
+            )
+        done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        request = Request(next(self._numbers), ids, sampling, done, heard)
+        self._waiting.append(request)
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._drive())
+        return await request.done
+
+    async def _drive(self) -> None:
+        """Work until no request is left, letting the askers run while the device does."""
+        try:
+            while True:
+                await asyncio.sleep(0)
+                self._waiting = [r for r in self._waiting if not r.done.done()]
+                if not (self._waiting or self._reading or self._running):
+                    return
+                begun = self._cycle()
+                while begun and not begun[1].ready():
+                    await asyncio.sleep(0)
+                if begun:
+                    self._collect(*begun)
+        except Exception as error:
+            everyone = (*self._waiting, *self._reading, *self._running)
+            for request in everyone:
+                if not request.done.done():
+                    request.done.set_exception(error)
+            self.reset()
+
+    @torch.inference_mode()
+    def _cycle(self) -> tuple[Read | None, Burst] | None:
+        """Admit, read and begin a burst; nothing if no prompt is whole yet."""
+        self._leave([r for r in self._running if r.done.done()])  # cancelled by their askers
+        self._admit()
+        read = self._read()
+        if read:
+            self._running += read.requests
+        return (read, self._begin(read)) if self._running else None
+
+    # --- admit -----------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Take waiting requests, first come first served, while rows and pages last."""
+        taken = 0
+        for request in self._waiting:
+            count = len(self._running) + len(self._reading)
+            request.ids = request.whole
+            pages = self._pages.find(request.ids)
+            missing = -(-len(request.ids) // PAGE) - len(pages)
+            # Everyone may soon need one page more.
+            if count and (count >= self.max_running or missing + count + 1 > self._pages.room):
+                self._pages.give_back(pages)
+                break
+            request.cached = len(pages) * PAGE
+            request.pages = pages + self._pages.take(missing)
+            # Named before they are read: whoever finds them is read later, or in the same pass.
+            self._pages.name(request.pages, request.ids)
+            self._reading.append(request)
+            taken += 1
+        del self._waiting[:taken]
+
+    # --- read ------------------------------------------------------------------------------------
+
+    def _read(self) -> Read | None:
+        """Read prompts, up to what one pass takes."""
+        runs: list[tuple[Request, int]] = []
+        room, seen = self.prefill_tokens, 0
+        for request in self._reading:
+            size = min(room, len(request.ids) - request.cached)
+            seen += request.cached + size
+            if not size or (runs and seen > SEEN):
+                break
+            runs.append((request, size))
+            room -= size
+        if not runs:
+            return None
+        hidden = self._compute(runs)
+        for request, size in runs:
+            request.cached += size
+        # Only the last one of a pass can have been read in part.
+        whole = [request for request, _ in runs if request.cached == len(request.ids)]
+        del self._reading[: len(whole)]
+        return Read(whole, *self._first(whole, hidden[: len(whole)])) if whole else None
+
+    def _compute(self, runs: Sequence[tuple[Request, int]]) -> torch.Tensor:
+        """Run one pass; return the last hidden state of every run."""
+        ids, positions, into, seen = [], [], [], []
+        for request, size in runs:
+            end = request.cached + size
+            pages = np.array([page.place for page in request.pages[: -(-end // PAGE)]])
+            places = (pages[:, None] * PAGE + np.arange(PAGE)).ravel()[:end]
+            ids.append(request.ids[request.cached : end])
+            positions.append(np.arange(request.cached, end))
+            into.append(places[request.cached :])
+            seen.append(places)
+        sizes = np.array([size for _, size in runs])
+        lengths = np.array([len(places) for places in seen])
+        plan = PromptPlan(self._cache, _join(into), _join(seen), sizes, lengths)
+        with self._network.autocast:
+            hidden = self._network.hidden(
+                self._tensor(_join(ids)), self._tensor(_join(positions)), plan
+            )
+        return hidden[self._tensor(np.cumsum(sizes) - 1)]
+
+    def _first(
+        self, requests: list[Request], hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pick the token that follows each prompt."""
+        settings = [request.sampling for request in requests]
+        seeds = np.array([s.seed for s in settings])
+        draws = uniforms(seeds, np.array([len(r.tokens) for r in requests]))
+        with self._network.autocast:
+            logits = self._network.logits(hidden)
+        return pick(
+            logits,
+            self._tensor(np.array([s.temperature for s in settings], dtype=np.float32)),
+            self._tensor(np.array([s.top_p for s in settings], dtype=np.float32)),
+            self._tensor(draws),
+            way_of(settings),
+        )
+
+    def _tensor(self, values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(values).to(self.model.device)
+
+    # --- extend ----------------------------------------------------------------------------------
+
+    def _begin(self, read: Read | None) -> Burst:
+        """Begin to give every running sequence a burst of tokens."""
+        new = set(read.requests) if read else set()
+        longest = max(r.left - (r in new) for r in self._running)
+        steps = max(1, min(self._decoder.max_steps, longest))
+        self._make_room(steps, new)
+        # Siblings side by side: what they share is then read from fast memory.
+        self._running.sort(key=lambda r: r.pages[len(r.prompt) // PAGE // 2].place)
+        running = self._running
+        counts = np.array([len(r.pages) for r in running])
+        settings = [r.sampling for r in running]
+        seeds = np.array([s.seed for s in settings])
+        drawn = np.array([len(r.tokens) + (r in new) for r in running])
+        row_of = {request: row for row, request in enumerate(running)}
+        rows = Rows(
+            ids=np.array([0 if r in new else r.tokens[-1] for r in running]),
+            lengths=np.array([r.cached for r in running]),
+            pages=np.array([page.place for r in running for page in r.pages]),
+            begin=np.cumsum(counts) - counts,
+            temperature=np.array([s.temperature for s in settings]),
+            top_p=np.array([s.top_p for s in settings]),
+            uniform=np.stack([uniforms(seeds, drawn + step) for step in range(steps)]),
+            way=way_of(settings),
+        )
+        for request in running:
+            request.cached += steps
+        if read is None:
+            return self._decoder.burst(rows)
+        at = np.array([row_of[request] for request in read.requests])
+        return self._decoder.burst(rows, self._tensor(at), read.tokens)
+
+    def _make_room(self, steps: int, new: set[Request]) -> None:
+        """Give every running sequence the pages that a burst needs.
+
+        If need be at the expense of the latest: it waits again, and what it has is read again.
+        """
+        for request in list(self._running):
+            while request in self._running:
+                missing = -(-(request.cached + steps) // PAGE) - len(request.pages)
+                try:
+                    request.pages += self._pages.take(max(missing, 0))
+                    break
+                except OutOfPages:
+                    # Never one that was just read: its first token is still on the device.
+                    self._evict(max(set(self._running) - new, key=lambda r: r.number))
+
+    def _evict(self, request: Request) -> None:
+        self._running.remove(request)
+        self._pages.give_back(request.pages)
+        request.pages, request.cached = [], 0
+        self._waiting.insert(0, request)
+
+    # --- collect ---------------------------------------------------------------------------------
+
+    def _collect(self, read: Read | None, burst: Burst) -> None:
+        """Append what was drawn, and resolve whoever has come to an end."""
+        finished = []
+        if read:
+            first = zip(read.tokens.tolist(), read.logprobs.tolist(), strict=True)
+            for request, (token, logprob) in zip(read.requests, first, strict=True):
+                if self._extend(request, [token], [logprob]):
+                    finished.append(request)
+        gone = set(finished)
+        columns = zip(burst.tokens.T.tolist(), burst.logprobs.T.tolist(), strict=True)
+        for request, (tokens, logprobs) in zip(self._running, columns, strict=True):
+            if request not in gone and self._extend(request, tokens, logprobs):
+                finished.append(request)
+        self._leave(finished)
+
+    def _extend(self, request: Request, tokens: list[int], logprobs: list[float]) -> bool:
+        """Append tokens up to where the sequence ends; tell whether it did, and resolve it then."""
+        plain = not (request.heard or request.sampling.stop) and request.left > len(tokens)
+        if plain and self._ends.isdisjoint(tokens):
+            request.tokens += tokens
+            request.logprobs += logprobs
+            return False
+        for token, logprob in zip(tokens, logprobs, strict=True):
+            request.tokens.append(token)
+            request.logprobs.append(logprob)
+            if request.heard:
+                request.heard(token, logprob)
+            reason = stop_reason(request.tokens, request.sampling, self.model.tokenizer)
+            if reason:
+                if not request.done.done():
+                    done = Completion(tuple(request.tokens), tuple(request.logprobs), reason)
+                    request.done.set_result(done)
+                return True
+        return False
+
+    def _leave(self, requests: list[Request]) -> None:
+        """Free rows and pages; what the pages hold may serve the next turn of a chat."""
+        if not requests:
+            return
+        gone = set(requests)
+        self._running = [r for r in self._running if r not in gone]
+        for request in requests:
+            # The newest token's keys were not computed, nor any beyond it that count.
+            self._pages.name(request.pages, request.whole[:-1][: request.cached])
+            self._pages.give_back(request.pages)
+            request.pages = []
+
+
+def way_of(settings: Sequence[Sampling]) -> Way:
+    """Find the cheapest way to pick tokens for all of some requests."""
+    if all(s.temperature <= 0 for s in settings):
+        return "greedy"
+    plain = all(s.temperature > 0 and s.top_p >= 1 for s in settings)
+    return "drawn" if plain else "mixed"
+
+
+def _join(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts)
+
+
+@torch.inference_mode()
+def keys_of(model: LoadedModel) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Ask the model itself for the keys and values (Hkv, 1, D) of one token in every layer."""
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    class Probe:
+        def attend(
+            self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+        ) -> torch.Tensor:
+            found.append((key, value))
+            return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
+
+    one = torch.zeros(1, dtype=torch.long, device=model.device)
+    with model.autocast:
+        model.hidden(one, one, Probe())
+    return found

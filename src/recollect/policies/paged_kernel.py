@@ -1,0 +1,103 @@
+"""Attention of single tokens to pages, as a GPU kernel.
+
+Every program reads part of one sequence for the queries that share a head's keys. Where sequences
+are few, each is read by several programs, and what they found is joined.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from recollect.train.attention import Heads
+
+PROGRAMS = 512
+"""Fewer sequences times heads than this are cut, so that the whole GPU reads."""
+
+
+@triton.jit
+def _read(
+    query, keys, values, pages, begin, lengths, out, total,
+    scale, softcap, window,
+    Q_HEADS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr,
+    SPLITS: tl.constexpr, TIMES: tl.constexpr, BLOCK: tl.constexpr, PADDED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    times: tl.constexpr = Q_HEADS // HEADS
+    g, d = tl.arange(0, TIMES), tl.arange(0, PADDED)
+    asked = (g[:, None] < times) & (d[None, :] < WIDTH)
+    q_head = head * times + g
+    q_at = (row * Q_HEADS + q_head[:, None]) * WIDTH + d[None, :]
+    q = tl.load(query + q_at, mask=asked, other=0.0)
+    end = tl.load(lengths + row).to(tl.int32) + 1
+    start = tl.maximum(0, end - window) // BLOCK * BLOCK
+    part = tl.cdiv(tl.cdiv(end - start, BLOCK), SPLITS) * BLOCK
+    first, last = start + split * part, tl.minimum(end, start + (split + 1) * part)
+    own = pages + tl.load(begin + row)
+    best = tl.full([TIMES], float("-inf"), tl.float32)
+    weight = tl.zeros([TIMES], tl.float32)
+    sums = tl.zeros([TIMES, PADDED], tl.float32)
+    for at in range(first, last, BLOCK):
+        t = at + tl.arange(0, BLOCK)
+        there = (t < last) & (t >= end - window)
+        page = tl.load(own + t // SIZE, mask=t < last, other=0).to(tl.int64)
+        place = ((page * SIZE + t % SIZE) * HEADS + head) * WIDTH
+        both = there[:, None] & (d[None, :] < WIDTH)
+        k = tl.load(keys + place[:, None] + d[None, :], mask=both, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+        if softcap > 0:
+            scores = softcap * (1 - 2 / (tl.exp(2 * scores / softcap) + 1))
+        scores = tl.where(there[None, :], scores, float("-inf"))
+        higher = tl.maximum(best, tl.max(scores, 1))
+        safe = tl.where(higher == float("-inf"), 0.0, higher)
+        kept, p = tl.exp(best - safe), tl.exp(scores - safe[:, None])
+        v = tl.load(values + place[:, None] + d[None, :], mask=both, other=0.0)
+        sums = sums * kept[:, None] + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
+        weight = weight * kept + tl.sum(p, 1)
+        best = higher
+    sums = sums / tl.where(weight == 0, 1.0, weight)[:, None]
+    o_at = ((row * SPLITS + split) * Q_HEADS + q_head[:, None]) * WIDTH + d[None, :]
+    tl.store(out + o_at, sums.to(out.dtype.element_ty), mask=asked)
+    if SPLITS > 1:
+        t_at = (row * SPLITS + split) * Q_HEADS + q_head
+        tl.store(total + t_at, best + tl.log(weight), mask=g < times)
+
+
+def paged_attention(
+    heads: Heads,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    pages: torch.Tensor,
+    begin: torch.Tensor,
+    lengths: torch.Tensor,
+    size: int,
+) -> torch.Tensor:
+    """Let B queries (B, Hq, D) see `lengths + 1` tokens each; return (B, Hq, D).
+
+    Keys and values are (places, Hkv, D); a sequence's pages begin at `begin` in `pages`.
+    """
+    rows, q_heads, width = query.shape
+    kv_heads = keys.shape[1]
+    splits = 1
+    while splits < 32 and rows * kv_heads * splits < PROGRAMS:
+        splits *= 2
+    out = query.new_empty(rows, splits, q_heads, width, dtype=None if splits == 1 else torch.float)
+    total = query.new_empty(rows, splits, q_heads, dtype=torch.float32)
+    run: Any = _read[rows, kv_heads, splits]
+    run(
+        query.contiguous(), keys, values, pages, begin, lengths, out, total,
+        heads.scaling, heads.softcap or 0.0, heads.window or 1 << 30,
+        Q_HEADS=q_heads, HEADS=kv_heads, WIDTH=width, SIZE=size, SPLITS=splits,
+        TIMES=max(16, triton.next_power_of_2(q_heads // kv_heads)), BLOCK=64,
+        PADDED=triton.next_power_of_2(width),
+        PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
+    )  # fmt: skip
+    if splits == 1:
+        return out[:, 0]
+    shares = total.softmax(1)[..., None]
+    return (out * shares).sum(1).to(query.dtype)

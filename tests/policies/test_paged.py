@@ -1,0 +1,159 @@
+"""The GPU's sampler, run on the CPU: the same scheduler and cache with plain torch inside."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.errors import UserError
+from recollect.policies.local import LocalPolicy
+from recollect.policies.paged import PAGE, PagedPolicy, keys_of
+from recollect.train.model import LoadedModel, ModelConfig, load_model
+from recollect.types import Completion, Sampling
+from tests.policies.test_local import KINDS
+from tests.tiny import tiny_model
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def model(request, tmp_path_factory) -> LoadedModel:
+    torch.set_num_threads(1)
+    folder = tiny_model(tmp_path_factory.mktemp("m"), request.param, **KINDS[request.param])
+    return load_model(ModelConfig(path=str(folder)))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory) -> LoadedModel:
+    torch.set_num_threads(1)
+    return load_model(ModelConfig(path=str(tiny_model(tmp_path_factory.mktemp("m"), "llama"))))
+
+
+def run(policy, prompts: list[list[int]], **settings) -> list[Completion]:
+    async def all_at_once() -> list[Completion]:
+        jobs = [policy.sample(p, Sampling(seed=i, **settings)) for i, p in enumerate(prompts)]
+        return await asyncio.gather(*jobs)
+
+    return asyncio.run(all_at_once())
+
+
+def assert_alike(one: list[Completion], other: list[Completion]) -> None:
+    for a, b in zip(one, other, strict=True):
+        assert (a.token_ids, a.stop_reason) == (b.token_ids, b.stop_reason)
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-4)
+
+
+def families(count: int, siblings: int, seed: int = 0) -> list[list[int]]:
+    """Make prompts that share beginnings of all lengths, and some that share nothing."""
+    rng = np.random.default_rng(seed)
+    prompts = []
+    for _ in range(count):
+        shared = rng.integers(0, 250, rng.integers(1, 90)).tolist()
+        for _ in range(siblings):
+            prompts.append(shared + rng.integers(0, 250, rng.integers(1, 40)).tolist())
+    return prompts
+
+
+@pytest.mark.parametrize("temperature, top_p", [(0, 1.0), (1.0, 1.0), (0.7, 0.8)])
+def test_it_draws_what_the_cpu_sampler_draws(model, temperature, top_p):
+    prompts = families(6, 4)
+    settings = dict(temperature=temperature, top_p=top_p, max_tokens=21)
+    expected = run(LocalPolicy(model), prompts, **settings)
+    assert_alike(run(PagedPolicy(model), prompts, **settings), expected)
+    small = PagedPolicy(model, max_running=5, prefill_tokens=37, burst=3)
+    assert_alike(run(small, prompts, **settings), expected)
+
+
+def test_a_full_cache_makes_the_latest_wait_and_changes_nothing(llama):
+    prompts = families(6, 4)
+    expected = run(LocalPolicy(llama), prompts, max_tokens=60)
+    one = 2 * sum(value.nbytes for _key, value in keys_of(llama))
+    longest = max(len(p) for p in prompts) + 60
+    policy = PagedPolicy(llama, cache_bytes=one * 2 * longest)
+    evicted = []
+    evict = policy._evict
+    policy._evict = lambda request: (evicted.append(request), evict(request))
+    assert_alike(run(policy, prompts, max_tokens=60), expected)
+    assert evicted
+    assert policy._pages.room == policy._pages.count - 1  # every page came back
+
+
+def test_a_prompt_above_the_cache_says_so(llama):
+    policy = PagedPolicy(llama, cache_bytes=1 << 16)
+    with pytest.raises(UserError, match="cache-gib"):
+        run(policy, [[1] * 200], max_tokens=4000)
+
+
+def test_prompts_that_begin_alike_are_read_once(llama):
+    policy = PagedPolicy(llama)
+    read = []
+    compute = policy._compute
+    policy._compute = lambda runs: (read.extend(size for _, size in runs), compute(runs))[1]
+    prompt = np.random.default_rng(0).integers(0, 250, 10 * PAGE + 3).tolist()
+    run(policy, [prompt] * 16, max_tokens=1)
+    assert sum(read) == len(prompt) + 15 * 3
+    read.clear()
+    (reply,) = run(policy, [prompt], max_tokens=3 * PAGE)  # still known
+    assert sum(read) == 3
+    read.clear()
+    run(policy, [[*prompt, *reply.token_ids, 7]], max_tokens=1)  # the next turn of a chat
+    assert sum(read) <= PAGE + 1
+    policy.reset()
+    read.clear()
+    run(policy, [prompt], max_tokens=1)
+    assert sum(read) == len(prompt)
+
+
+def test_requests_join_leave_and_are_cancelled_at_any_time(llama):
+    policy = PagedPolicy(llama, max_running=3)
+    prompts = families(3, 3)
+    expected = run(LocalPolicy(llama), prompts, max_tokens=12)
+
+    async def uneven() -> list[Completion]:
+        doomed = asyncio.create_task(policy.sample(prompts[0], Sampling(max_tokens=900, seed=99)))
+        first = [
+            asyncio.create_task(policy.sample(p, Sampling(max_tokens=12, seed=i)))
+            for i, p in enumerate(prompts[:5])
+        ]
+        await first[0]
+        doomed.cancel()
+        later = [
+            policy.sample(p, Sampling(max_tokens=12, seed=i + 5)) for i, p in enumerate(prompts[5:])
+        ]
+        return [*(await asyncio.gather(*first)), *(await asyncio.gather(*later))]
+
+    assert_alike(asyncio.run(uneven()), expected)
+    assert policy._pages.room == policy._pages.count - 1
+
+
+def test_every_token_is_told_in_order_and_stop_texts_end_a_reply(llama):
+    prompt = families(1, 1)[0]
+    (free,) = run(LocalPolicy(llama), [prompt], max_tokens=50)
+    text = llama.tokenizer.decode(free.token_ids[20:24])
+    expected = run(LocalPolicy(llama), [prompt], max_tokens=50, stop=(text,))
+    heard = []
+
+    async def listen() -> Completion:
+        sampling = Sampling(max_tokens=50, stop=(text,), seed=0)
+        policy = PagedPolicy(llama)
+        return await policy.sample(prompt, sampling, lambda token, p: heard.append((token, p)))
+
+    reply = asyncio.run(listen())
+    assert_alike([reply], expected)
+    assert heard == list(zip(reply.token_ids, reply.logprobs, strict=True))
+
+
+def test_a_reset_takes_the_weights_as_they_are(llama):
+    policy = PagedPolicy(llama)
+    prompt = families(1, 1)[0]
+    before = run(policy, [prompt], max_tokens=30)
+    head = llama.network.get_output_embeddings().weight
+    with torch.no_grad():
+        head.mul_(-1)
+    try:
+        policy.reset()
+        assert run(policy, [prompt], max_tokens=30) != before
+    finally:
+        with torch.no_grad():
+            head.mul_(-1)
