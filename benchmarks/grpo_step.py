@@ -68,6 +68,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=320)
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--cache-gib", type=float, default=4)
+    parser.add_argument("--token-budget", type=int, default=16384)
+    parser.add_argument("--compile", action="store_true", help="our layers, on a GPU")
     parser.add_argument("--engine", choices=("ours", "trl"))
     parser.add_argument("--folder")
     return parser.parse_args()
@@ -124,7 +127,7 @@ def ours(options: argparse.Namespace) -> dict[str, float]:
     from recollect.advantages import grpo
     from recollect.chat import Chats, Model
     from recollect.memory.text import TextMemory
-    from recollect.policies.local import LocalPolicy
+    from recollect.policies.sampler import open_sampler
     from recollect.rendering import Renderer, user
     from recollect.rewards import Score
     from recollect.rollout import Rollout
@@ -145,17 +148,19 @@ def ours(options: argparse.Namespace) -> dict[str, float]:
     async def alternate(episode: Episode, memory: object) -> Score:
         return Score(reward_of(episode.rollout))
 
-    config = ModelConfig(options.folder, device=options.device, threads=options.threads)
+    config = ModelConfig(
+        options.folder, device=options.device, threads=options.threads, compile=options.compile
+    )
     model = load_model(config)
     trainer = Trainer(
         model,
         LossConfig(kl_coef=0.0),
         OptimConfig(lr=1e-6),
         updates_per_step=1,
-        token_budget=16384,
+        token_budget=options.token_budget,
         temperature=1.0,
     )
-    policy = LocalPolicy(model)
+    policy = open_sampler(model, options.cache_gib)
     sampling = Sampling(max_tokens=options.new_tokens)
     speaker = Model(policy, Renderer(model.tokenizer), True, sampling)
     rollout = Rollout(OneChat(), {"answer": speaker}, alternate)

@@ -59,7 +59,7 @@ def _served(url: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
 
 def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, dict[str, Any]]:
     try:
-        from recollect.policies.local import LocalPolicy
+        from recollect.policies.sampler import open_sampler
         from recollect.train.model import load_model
     except ImportError as error:
         raise UserError(
@@ -70,7 +70,7 @@ def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
     from recollect.train.settings import ModelConfig
 
     loaded = load_model(ModelConfig(path, options.device, threads=options.threads))
-    policy = LocalPolicy(loaded, cache_bytes=int(options.cache_gib * 2**30))
+    policy = open_sampler(loaded, options.cache_gib)
     window = min(loaded.window, options.window or loaded.window)
     model = Model(policy, Renderer(loaded.tokenizer), False, sampling, window)
     folder = Path(path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from recollect.train.model import LoadedModel
 
@@ -39,6 +40,10 @@ class SamplerCopy:
         if head.weight.dtype != torch.bfloat16:
             head.weight = _copied(own.weight, True)
             pairs.append((head.weight, own.weight))
+        if model.compile:
+            for layer in twin.modules():
+                if isinstance(layer, GradientCheckpointingLayer):
+                    layer.forward = torch.compile(layer.forward, dynamic=True)
         return cls(replace(model, network=twin.requires_grad_(False)), pairs)
 
     @torch.no_grad()

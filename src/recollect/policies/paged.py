@@ -20,20 +20,19 @@ from recollect.errors import UserError
 from recollect.policies.decoder import Burst, Decoder, Rows
 from recollect.policies.draw import uniforms
 from recollect.policies.half import SamplerCopy
-from recollect.policies.paged_attention import PagedCache, PromptPlan
-from recollect.policies.pages import OutOfPages, Page, Pages
+from recollect.policies.paged_attention import PagedCache
+from recollect.policies.pages import Page, Pages
 from recollect.policies.pick import Way, pick
+from recollect.policies.reader import Reader, Runs
 from recollect.policies.requests import Heard, stop_reason
 from recollect.train.attention import Heads
 from recollect.train.model import LoadedModel
 from recollect.types import Completion, Sampling
 
-PAGE = 16
+PAGE = 32
 """Tokens of one page: prompts share whole pages."""
 BURST = 8
 """Tokens between two looks at the askers; no more than a page."""
-SEEN = 1 << 20
-"""Keys copied for the prompts of one pass, unless a single prompt sees more."""
 
 
 @dataclass(eq=False)
@@ -47,11 +46,20 @@ class Request:
     heard: Heard | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    row: int = 0
+    """In the last burst."""
     ids: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """What is read before a token is drawn: the prompt, and what was drawn before an eviction."""
     pages: list[Page] = field(default_factory=list)
+    places: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """Of the pages."""
     cached: int = 0
     """Tokens whose keys are in the pages once what was begun is done."""
+
+    def give(self, pages: list[Page]) -> None:
+        """Let it use more pages."""
+        self.pages += pages
+        self.places = np.append(self.places, [page.place for page in pages])
 
     @property
     def left(self) -> int:
@@ -97,9 +105,9 @@ class PagedPolicy:
         self._pages = Pages(max(cache_bytes // (bytes_per_token * PAGE), 2), PAGE)
         self._cache = PagedCache(len(keys), keys[0][1], self._pages.count, PAGE)
         longest = -(-min(model.window, self._pages.count * PAGE) // PAGE) + 1
-        self._decoder = Decoder(
-            self._network, self._cache, max_running, burst, max_running * longest + 1
-        )
+        room = max_running * longest
+        self._reader = Reader(self._network, self._cache, max_running, prefill_tokens, room)
+        self._decoder = Decoder(self._network, self._cache, max_running, burst, room)
         self._ends = set(model.tokenizer.end_ids)
         self._numbers = itertools.count()
         self._driver: asyncio.Task[None] | None = None
@@ -185,7 +193,7 @@ class PagedPolicy:
                 self._pages.give_back(pages)
                 break
             request.cached = len(pages) * PAGE
-            request.pages = pages + self._pages.take(missing)
+            request.give(pages + self._pages.take(missing))
             # Named before they are read: whoever finds them is read later, or in the same pass.
             self._pages.name(request.pages, request.ids)
             self._reading.append(request)
@@ -197,43 +205,31 @@ class PagedPolicy:
     def _read(self) -> Read | None:
         """Read prompts, up to what one pass takes."""
         runs: list[tuple[Request, int]] = []
-        room, seen = self.prefill_tokens, 0
+        room = self.prefill_tokens
         for request in self._reading:
             size = min(room, len(request.ids) - request.cached)
-            seen += request.cached + size
-            if not size or (runs and seen > SEEN):
+            if not size:
                 break
             runs.append((request, size))
             room -= size
         if not runs:
             return None
-        hidden = self._compute(runs)
+        counts = np.array([len(request.places) for request, _ in runs])
+        hidden = self._reader.read(
+            Runs(
+                np.concatenate([r.ids[r.cached : r.cached + size] for r, size in runs]),
+                np.array([size for _, size in runs]),
+                np.array([request.cached + size for request, size in runs]),
+                np.concatenate([request.places for request, _ in runs]),
+                np.cumsum(counts) - counts,
+            )
+        )
         for request, size in runs:
             request.cached += size
         # Only the last one of a pass can have been read in part.
         whole = [request for request, _ in runs if request.cached == len(request.ids)]
         del self._reading[: len(whole)]
         return Read(whole, *self._first(whole, hidden[: len(whole)])) if whole else None
-
-    def _compute(self, runs: Sequence[tuple[Request, int]]) -> torch.Tensor:
-        """Run one pass; return the last hidden state of every run."""
-        ids, positions, into, seen = [], [], [], []
-        for request, size in runs:
-            end = request.cached + size
-            pages = np.array([page.place for page in request.pages[: -(-end // PAGE)]])
-            places = (pages[:, None] * PAGE + np.arange(PAGE)).ravel()[:end]
-            ids.append(request.ids[request.cached : end])
-            positions.append(np.arange(request.cached, end))
-            into.append(places[request.cached :])
-            seen.append(places)
-        sizes = np.array([size for _, size in runs])
-        lengths = np.array([len(places) for places in seen])
-        plan = PromptPlan(self._cache, _join(into), _join(seen), sizes, lengths)
-        with self._network.autocast:
-            hidden = self._network.hidden(
-                self._tensor(_join(ids)), self._tensor(_join(positions)), plan
-            )
-        return hidden[self._tensor(np.cumsum(sizes) - 1)]
 
     def _first(
         self, requests: list[Request], hidden: torch.Tensor
@@ -266,26 +262,27 @@ class PagedPolicy:
         # Siblings side by side: what they share is then read from fast memory.
         self._running.sort(key=lambda r: r.pages[len(r.prompt) // PAGE // 2].place)
         running = self._running
+        for row, request in enumerate(running):
+            request.row = row
         counts = np.array([len(r.pages) for r in running])
         settings = [r.sampling for r in running]
         seeds = np.array([s.seed for s in settings])
         drawn = np.array([len(r.tokens) + (r in new) for r in running])
-        row_of = {request: row for row, request in enumerate(running)}
         rows = Rows(
             ids=np.array([0 if r in new else r.tokens[-1] for r in running]),
             lengths=np.array([r.cached for r in running]),
-            pages=np.array([page.place for r in running for page in r.pages]),
+            pages=np.concatenate([r.places for r in running]),
             begin=np.cumsum(counts) - counts,
             temperature=np.array([s.temperature for s in settings]),
             top_p=np.array([s.top_p for s in settings]),
-            uniform=np.stack([uniforms(seeds, drawn + step) for step in range(steps)]),
+            uniform=uniforms(seeds, drawn + np.arange(steps)[:, None]),
             way=way_of(settings),
         )
         for request in running:
             request.cached += steps
         if read is None:
             return self._decoder.burst(rows)
-        at = np.array([row_of[request] for request in read.requests])
+        at = np.array([request.row for request in read.requests])
         return self._decoder.burst(rows, self._tensor(at), read.tokens)
 
     def _make_room(self, steps: int, new: set[Request]) -> None:
@@ -293,21 +290,27 @@ class PagedPolicy:
 
         If need be at the expense of the latest: it waits again, and what it has is read again.
         """
-        for request in list(self._running):
-            while request in self._running:
-                missing = -(-(request.cached + steps) // PAGE) - len(request.pages)
-                try:
-                    request.pages += self._pages.take(max(missing, 0))
-                    break
-                except OutOfPages:
-                    # Never one that was just read: its first token is still on the device.
-                    self._evict(max(set(self._running) - new, key=lambda r: r.number))
+        waiting: set[Request] = set()
+        for request in self._running:
+            missing = -(-(request.cached + steps) // PAGE) - len(request.pages)
+            while missing > 0 and missing > self._pages.room and request not in waiting:
+                # Never one that was just read: its first token is still on the device.
+                others = set(self._running) - new - waiting
+                latest = max(others, key=lambda r: r.number)
+                self._evict(latest)
+                waiting.add(latest)
+            if missing > 0 and request not in waiting:
+                request.give(self._pages.take(missing))
+        self._running = [r for r in self._running if r not in waiting]
 
     def _evict(self, request: Request) -> None:
-        self._running.remove(request)
-        self._pages.give_back(request.pages)
-        request.pages, request.cached = [], 0
+        self._free(request)
+        request.cached = 0
         self._waiting.insert(0, request)
+
+    def _free(self, request: Request) -> None:
+        self._pages.give_back(request.pages)
+        request.pages, request.places = [], np.empty(0, dtype=np.int64)
 
     # --- collect ---------------------------------------------------------------------------------
 
@@ -355,8 +358,7 @@ class PagedPolicy:
         for request in requests:
             # The newest token's keys were not computed, nor any beyond it that count.
             self._pages.name(request.pages, request.whole[:-1][: request.cached])
-            self._pages.give_back(request.pages)
-            request.pages = []
+            self._free(request)
 
 
 def way_of(settings: Sequence[Sampling]) -> Way:
@@ -365,10 +367,6 @@ def way_of(settings: Sequence[Sampling]) -> Way:
         return "greedy"
     plain = all(s.temperature > 0 and s.top_p >= 1 for s in settings)
     return "drawn" if plain else "mixed"
-
-
-def _join(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts)
 
 
 @torch.inference_mode()

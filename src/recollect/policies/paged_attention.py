@@ -1,16 +1,13 @@
 """Attention over a cache of pages: plans for prompts and for single tokens.
 
-On a GPU prompts go through FlashAttention, on a copy of the keys that they see, and tokens through
-a kernel that reads pages where they are. Everywhere else, and for what these kernels do not know,
-plain torch does the same.
+On a GPU kernels read the pages where they are; anywhere else plain torch does the same. Nothing in
+a plan waits for a GPU, so that whatever it is part of can be recorded.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
-import numpy as np
 import torch
 
 from recollect.train.attention import Heads, masked_attention
@@ -50,70 +47,48 @@ class PromptPlan:
     """Runs of new tokens, each at the end of a sequence whose other tokens are in the cache."""
 
     cache: PagedCache
-    into: np.ndarray
-    """(N,): the places of the new tokens, run after run."""
-    seen: np.ndarray
-    """(M,): the places of all tokens of every run's sequence, the new ones included."""
-    sizes_q: np.ndarray
-    """(R,): new tokens of every run ..."""
-    sizes_k: np.ndarray
-    """... and all tokens of its sequence."""
-
-    def __post_init__(self) -> None:
-        device = self.cache.device
-        self._into = torch.from_numpy(self.into).to(device)
-        self._seen = torch.from_numpy(self.seen).to(device)
+    into: torch.Tensor
+    """(N,): the places of the new tokens, run after run; padding may follow."""
+    tiles: torch.Tensor
+    """(2, T): runs cut into tiles, each with its run and its first token; run -1 is none."""
+    runs: torch.Tensor
+    """(3, R): where each run's new tokens end, how long its sequence is with them, and where its
+    pages begin."""
+    pages: torch.Tensor
+    """int32: the places of pages, sequence after sequence."""
 
     def attend(
         self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
         """Store the new keys and values, then let every run see its past and itself."""
-        self.cache.store(heads.layer, self._into, key, value)
-        keys = self.cache.keys(heads.layer).index_select(0, self._seen)
-        values = self.cache.values(heads.layer).index_select(0, self._seen)
+        self.cache.store(heads.layer, self.into, key, value)
+        keys, values = self.cache.keys(heads.layer), self.cache.values(heads.layer)
         query = query.transpose(0, 1).to(keys.dtype)  # (N, Hq, D)
-        hidden = heads.window is not None and heads.window < self.sizes_k.max()
-        if keys.is_cuda and keys.dtype.itemsize == 2 and not hidden and heads.softcap is None:
-            out, *_ = torch.ops.aten._flash_attention_forward(
-                query.contiguous(), keys, values, *self._offsets, int(self.sizes_q.max()),
-                int(self.sizes_k.max()), 0.0, True, False, scale=heads.scaling,
-            )  # fmt: skip
-            return out
-        return torch.cat(
-            [
-                self._attend_one(heads, *run)
-                for run in zip(
-                    query.split(self.sizes_q.tolist()),
-                    keys.split(self.sizes_k.tolist()),
-                    values.split(self.sizes_k.tolist()),
-                    strict=True,
-                )
-            ]
-        )
+        if keys.is_cuda:
+            from recollect.policies.paged_kernel import attend_runs
 
-    @cached_property
-    def _offsets(self) -> tuple[torch.Tensor, torch.Tensor]:
-        both = (np.concatenate([[0], np.cumsum(n)]) for n in (self.sizes_q, self.sizes_k))
-        q, k = (torch.from_numpy(x.astype(np.int32)).to(self.cache.device) for x in both)
-        return q, k
-
-    @staticmethod
-    def _attend_one(
-        heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-    ) -> torch.Tensor:
-        device = query.device
-        at_S = torch.arange(len(key) - len(query), len(key), device=device)[:, None]
-        at_L = torch.arange(len(key), device=device)
-        mask = at_L <= at_S
-        if heads.window:
-            mask &= at_L > at_S - heads.window
-        rows = (x.transpose(0, 1)[None] for x in (query, key, value))
-        return masked_attention(heads, *rows, mask[None, None])[0].transpose(0, 1)
+            return attend_runs(
+                heads, query, keys, values, self.pages, self.tiles, self.runs, self.cache.size
+            )
+        out = torch.zeros_like(query)
+        begin = 0
+        for end, length, first in self.runs[:, : int(self.tiles[0].max()) + 1].T.tolist():
+            at = torch.arange(length)
+            place = self.pages[first + at // self.cache.size].long() * self.cache.size
+            place += at % self.cache.size
+            seen = at <= at[begin - end :, None]
+            if heads.window:
+                seen &= at > at[begin - end :, None] - heads.window
+            rows = [x.transpose(0, 1)[None] for x in (query[begin:end], keys[place], values[place])]
+            found = masked_attention(heads, rows[0], rows[1], rows[2], seen[None, None])
+            out[begin:end] = found[0].transpose(0, 1)
+            begin = end
+        return out
 
 
 @dataclass
 class TokenPlan:
-    """One new token for each of B sequences. Nothing here waits for the device."""
+    """One new token for each of B sequences."""
 
     cache: PagedCache
     pages: torch.Tensor
@@ -136,9 +111,9 @@ class TokenPlan:
         keys, values = self.cache.keys(heads.layer), self.cache.values(heads.layer)
         query = query.transpose(0, 1).to(keys.dtype)  # (B, Hq, D)
         if keys.is_cuda:
-            from recollect.policies.paged_kernel import paged_attention
+            from recollect.policies.paged_kernel import attend_tokens
 
-            return paged_attention(
+            return attend_tokens(
                 heads, query, keys, values, self.pages, self.begin, self.lengths, self.cache.size
             )
         size = self.cache.size
@@ -150,6 +125,7 @@ class TokenPlan:
         if heads.window:
             mask &= at_L > self.lengths[:, None] - heads.window
         place = torch.where(mask, place, 0)
-        found = (table[place].transpose(1, 2) for table in (keys, values))  # (B, Hkv, L, D)
-        out = masked_attention(heads, query[:, :, None], *found, mask[:, None, None])
-        return out[:, :, 0]
+        keys, values = (table[place].transpose(1, 2) for table in (keys, values))  # (B, Hkv, L, D)
+        return masked_attention(heads, query[:, :, None], keys, values, mask[:, None, None])[
+            :, :, 0
+        ]

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from recollect.policies.local import LocalPolicy
+from recollect.policies.sampler import open_sampler
 from recollect.train.batch import pack
 from recollect.train.model import LoadedModel
 from recollect.types import Completion, Sampling
@@ -44,7 +44,7 @@ class Engine:
 
     def __init__(self, model: LoadedModel, max_running: int, cache_gib: float) -> None:
         self.model = model
-        self.policy = LocalPolicy(model, max_running, cache_bytes=int(cache_gib * 2**30))
+        self.policy = open_sampler(model, cache_gib, max_running)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._spoken: dict[asyncio.AbstractEventLoop, list[Call]] = {}

@@ -11,7 +11,7 @@ from recollect.chat import Model
 from recollect.config import TrainConfig
 from recollect.connect import connect, share
 from recollect.policies.endpoint import Client
-from recollect.policies.local import LocalPolicy
+from recollect.policies.sampler import Sampler, open_sampler
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker
 from recollect.policies.utf8 import Utf8Tokenizer
 from recollect.rendering import Renderer, Tokenizer
@@ -30,7 +30,7 @@ class Cast:
     """None if all roles are fixed."""
     notes: list[str]
     """One line for every role, and what else a person should know."""
-    samplers: list[LocalPolicy] = field(default_factory=list)
+    samplers: list[Sampler] = field(default_factory=list)
     snapshot: Snapshot | None = None
     """What samples in place of the model that learns, where both are at work at once."""
     _settings: ModelsConfig = ModelsConfig()
@@ -70,7 +70,7 @@ class Cast:
                 sampler.hold = lambda: any(client.in_flight for client in clients)
 
     def _sampled(self, config: TrainConfig, loaded: LoadedModel, trainable: bool) -> Model:
-        policy = LocalPolicy(loaded, cache_bytes=int(config.model.cache_gib * 2**30))
+        policy = open_sampler(loaded, config.model.cache_gib)
         self.samplers.append(policy)
         return Model(policy, Renderer(loaded.tokenizer), trainable, window=loaded.window)
 

@@ -1,0 +1,58 @@
+"""Steps of a GPU that are recorded once and replayed: the host then starts them at no cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import torch
+
+
+class Graphs:
+    """Recorded steps by name. A step reads and writes tensors that stay where they are."""
+
+    def __init__(self) -> None:
+        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+
+    def record(self, name: Hashable, step: Callable[[], None], blank: Callable[[], None]) -> None:
+        """Record a step under a name that is new; `blank` makes taking it harmless."""
+        if name in self._graphs:
+            return
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):  # kernels are compiled and libraries make room for themselves
+                blank()
+                step()
+            blank()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        pool = next((known.pool() for known in self._graphs.values()), None)
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            step()
+        self._graphs[name] = graph
+
+    def replay(self, name: Hashable) -> None:
+        """Start a recorded step."""
+        self._graphs[name].replay()
+
+
+class Staged:
+    """A tensor on the device that is filled from the host's memory, one copy at a time."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        self.there = torch.zeros(shape, dtype=dtype, device=device)
+        pinned = device.type == "cuda"
+        self._here = torch.zeros(shape, dtype=dtype, pin_memory=pinned) if pinned else self.there
+        self.host = self._here.numpy()
+        """Write here while nothing is being copied or computed ..."""
+
+    def send(self, count: int | None = None) -> None:
+        """... then begin to copy it, or its first rows."""
+        if self._here is not self.there:
+            self.there[:count].copy_(self._here[:count], non_blocking=True)
+
+
+def rounded(count: int, most: int, least: int = 8) -> int:
+    """Round up to a size that comes again, with at most a quarter of it unused."""
+    step = max(least, 1 << max(0, count.bit_length() - 3))
+    return min(most, -(-count // step) * step)
