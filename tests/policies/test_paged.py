@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from recollect.errors import UserError
-from recollect.policies.local import LocalPolicy
 from recollect.policies import paged
+from recollect.policies.local import LocalPolicy
 from recollect.policies.paged import PAGE, keys_of
 from recollect.train.model import LoadedModel, ModelConfig, load_model
 from recollect.types import Completion, Sampling
