@@ -34,6 +34,7 @@ from recollect.tasks.ledger_folder import LedgerFiles
 from recollect.tasks.locomo_folder import Locomo
 from recollect.tasks.recall import Recall
 from recollect.tasks.ruler import Ruler
+from recollect.tasks.squad import Squad
 from recollect.tasks.world import World
 from recollect.tools import Limits
 from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
@@ -86,6 +87,20 @@ PRESETS: dict[str, TrainConfig] = {
         agent=FoldAgent(),
         rollout=RolloutConfig(timeout=3600),
         val=ValidationConfig(tasks=128, lengths=(1, 2, 4)),
+        test_freq=10,
+        save_freq=20,
+    ),
+    "squad": TrainConfig(  # for a small model on one GPU
+        name="squad",
+        model=ModelConfig(recompute=1.0),
+        tasks=Squad(documents=4),
+        agent=FoldAgent(chunk_size=256, max_memory_tokens=80, max_answer_tokens=32),
+        rollout=RolloutConfig(tasks=32, n=16),
+        loss=LossConfig(kl_coef=0.0, clip_high=0.28),
+        optim=OptimConfig(lr=2e-5, warmup_steps=5, weight_decay=0.0),
+        updates_per_step=2,
+        token_budget=1 << 17,
+        val=ValidationConfig(tasks=512, lengths=(1, 2, 4, 8, 16, 32), length_tasks=256),
         test_freq=10,
         save_freq=20,
     ),
