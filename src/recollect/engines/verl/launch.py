@@ -13,6 +13,7 @@ from pathlib import Path
 
 from recollect import disk
 from recollect.config import TrainConfig
+from recollect.engines.verl.bases import SHARED_MEMORY, sweep
 from recollect.engines.verl.flags import adopt
 from recollect.engines.verl.folder import placed, prepare
 from recollect.engines.verl.shapes import Shape, find_shape
@@ -94,11 +95,14 @@ def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
     check_model(plan.config.model.path)
     write_folder(plan)
     process = subprocess.Popen(plan.command, env=environment() | dict(more or {}))
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            continue  # it got the signal too, and ends in its own time
+    try:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue  # it got the signal too, and ends in its own time
+    finally:
+        sweep(SHARED_MEMORY)  # Ray ends workers before they could clean up
 
 
 def write_folder(plan: Launch) -> None:
