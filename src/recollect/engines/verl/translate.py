@@ -142,6 +142,10 @@ def _actor(config: TrainConfig, room: Lengths) -> Keys:
             -optim.warmup_steps // (config.updates_per_step * config.epochs)
         ),
         f"{ACTOR}.ppo_epochs": config.epochs,
+        # A cosine from 1 to 1: verl's constant schedule begins with a batch at a rate of 0.
+        f"{ACTOR}.optim.lr_scheduler_type": "cosine",
+        f"{ACTOR}.optim.min_lr_ratio": 1.0,
+        f"{ACTOR}.optim.zero_indexed_step": False,
         f"{ACTOR}.optim.betas": list(optim.betas),
         f"{ACTOR}.optim.weight_decay": optim.weight_decay,
         f"{ACTOR}.optim.clip_grad": optim.clip_norm,
