@@ -69,6 +69,7 @@ def test_the_window_that_is_given_is_the_servers():
         ("sampling.n=8", "before --"),
         ("algorithm.adv_estimator=remax", "rloo"),
         ("trainer.use_v1=False", "trainer.use_v1"),
+        ("model_engine=megatron", "FSDP"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", "ppo_max_token_len_per_gpu"),
         ("actor_rollout_ref.actor.kl_loss_type=abs", "low_var_kl"),
         ("data.train_files=a_train.parquet", "go together"),

@@ -74,6 +74,11 @@ def refuse_flag(key: str, value: Any) -> None:
             f"there is no reward manager {value!r}: rewards are given where an episode ends",
             "choose the reward with --reward.metric, or start from a preset with another reward",
         ),
+        "model_engine": (
+            ("dp",),
+            f"model_engine={value} is not supported: its checkpoints cannot be merged here",
+            "leave out model_engine: weights are shared by FSDP",
+        ),
         "trainer.use_v1": (
             (True,),
             "verl's old trainer takes one context per rollout",
