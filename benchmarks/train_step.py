@@ -52,21 +52,21 @@ class Vocabulary:
     vocab_size: int
 
 
-def make_model(
-    shape: str, layers: int | None, device: str, recompute: float, compiled: bool
-) -> LoadedModel:
-    """Make a model with random weights on the device."""
-    settings = SHAPES[shape] | ({"num_hidden_layers": layers} if layers else {})
-    config = Qwen2Config(**settings, max_position_embeddings=1 << 15)
-    with torch.device(device):
+def make_model(options: argparse.Namespace) -> LoadedModel:
+    """Make a model with random weights on the GPU."""
+    layers = {"num_hidden_layers": options.layers} if options.layers else {}
+    config = Qwen2Config(**(SHAPES[options.shape] | layers), max_position_embeddings=1 << 15)
+    device = torch.device("cuda")
+    with device:
         network: Any = AutoModelForCausalLM.from_config(
-            config, dtype=torch.float32, attn_implementation=attention.NAME
+            config, dtype=getattr(torch, options.weights), attn_implementation=attention.NAME
         )
-    if recompute:
-        network.gradient_checkpointing_enable({"use_reentrant": False})
+    network.gradient_checkpointing_enable({"use_reentrant": False})
     network.eval()
     tokenizer: Any = Vocabulary(config.vocab_size)
-    return LoadedModel(network, tokenizer, torch.device(device), 1 << 15, recompute, compiled)
+    return LoadedModel(
+        network, tokenizer, device, 1 << 15, options.recompute, compile=options.compile
+    )
 
 
 def task(chunks: int, group: int, vocabulary: int, order: str, seed: int = 0) -> list[Sample]:
@@ -113,14 +113,13 @@ class Figures:
 
 
 def measure(
-    model: LoadedModel, samples: Sequence[Sample], share: bool, budget: int, repeats: int = 1
+    trainer: Trainer, samples: Sequence[Sample], share: bool, budget: int, repeats: int = 1
 ) -> Figures:
     """Time the gradient of one mini-batch."""
-    loss = LossConfig(kl_coef=0.0)
-    trainer = Trainer(model, loss, OptimConfig(), token_budget=budget, share=share)
+    trainer.share, trainer.token_budget = share, budget
     seconds = []
     for _ in range(repeats):
-        model.network.zero_grad(set_to_none=False)
+        trainer.optimiser.drop()
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -128,19 +127,22 @@ def measure(
         tokens = gradient(trainer, samples)
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - started)
-        peak = torch.cuda.max_memory_allocated() - before
+        # Gradients are made on the way; what is wanted is what comes on top of them.
+        held = sum(total.nbytes for total in trainer.optimiser.gradients.values())
+        peak = torch.cuda.max_memory_allocated() - before - held
     return Figures(statistics.median(seconds), tokens, peak / 2**30)
 
 
 def fitting(
-    model: LoadedModel, samples: Sequence[Sample], share: bool, budget: int, repeats: int
+    trainer: Trainer, samples: Sequence[Sample], share: bool, budget: int, repeats: int
 ) -> Figures:
     """Measure, with micro-batches half as large for as long as memory does not suffice."""
     while True:
         try:
-            return measure(model, samples, share, budget, repeats)
+            return measure(trainer, samples, share, budget, repeats)
         except torch.OutOfMemoryError:
             budget //= 2
+        trainer.optimiser.drop()
         torch.cuda.empty_cache()
         print(f"{'trie' if share else 'rows'}: out of memory; at most {budget} tokens at once now")
 
@@ -157,30 +159,35 @@ def gradient(trainer: Trainer, samples: Sequence[Sample]) -> int:
 
 def compare(options: argparse.Namespace) -> None:
     """Print rows beside the trie."""
-    model = make_model(options.shape, options.layers, "cuda", options.recompute, options.compile)
+    model = make_model(options)
+    trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
     everything = sum(p.numel() for p in model.network.parameters())
     vocabulary = model.tokenizer.vocab_size
     print(
         f"\n{options.shape}, {model.network.config.num_hidden_layers} layers,"
         f" {everything / 1e9:.2f}B weights, G = {options.group}, {options.chunks} x {CHUNK} tokens,"
-        f" {options.order}, recompute {options.recompute:g}, compiled {options.compile}"
+        f" {options.order}, {options.weights} weights, recompute {options.recompute:g},"
+        f" compiled {options.compile}"
     )
     samples = task(options.chunks, options.group, vocabulary, options.order)
     logical = sum(len(sample.token_ids) - 1 for sample in samples)
     rates = {"6NT": 6.0 * everything * logical, "strict": logical_flops(model, samples)}
     print(f"{'':8}{'tokens':>10}{'seconds':>10}{'GiB':>8}{'6NT TFLOP/s':>14}{'strict':>10}")
-    # A micro-batch holds the contexts of one chunk either way.
+    # A micro-batch of rows holds the contexts of one chunk, one of tries as many as are asked for.
     row = TEMPLATE + CHUNK + MEMORY + RESPONSE
-    budgets = {False: options.group * row, True: row + options.group * (MEMORY + RESPONSE)}
+    trie = row + options.group * (MEMORY + RESPONSE)
+    budgets = {False: options.group * row, True: trie * options.together}
     if options.order == "memory_first":
         budgets[True] = budgets[False]
     found = {}
-    for share in (True, False):
+    for share, name in ((True, "trie"), (False, "rows")):
+        if not share:
+            if not options.rows:
+                return
+            model.recompute = max(options.recompute, options.rows_recompute)
         # Rows have two shapes, a trie has one for each chunk.
-        fitting(model, samples if share else samples[:2], share, budgets[share], 1)
-        found[share] = fitting(model, samples, share, budgets[share], options.repeats)
-    for share, name in ((False, "rows"), (True, "trie")):
-        it = found[share]
+        fitting(trainer, samples if share else samples[:2], share, budgets[share], 1)
+        it = found[share] = fitting(trainer, samples, share, budgets[share], options.repeats)
         speeds = {name: flops / it.seconds / 1e12 for name, flops in rates.items()}
         print(
             f"{name:8}{it.tokens:10}{it.seconds:10.3f}{it.gib:8.1f}"
@@ -195,13 +202,14 @@ def compare(options: argparse.Namespace) -> None:
 
 def scaling(options: argparse.Namespace) -> None:
     """Print the trie's cost against chunks and group."""
-    model = make_model(options.shape, options.layers, "cuda", options.recompute, options.compile)
+    model = make_model(options)
+    trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
     print(f"\nseconds of the trie, {options.shape}, {options.order}")
-    measure(model, task(1, 4, model.tokenizer.vocab_size, options.order), True, 1 << 15)
+    measure(trainer, task(1, 4, model.tokenizer.vocab_size, options.order), True, 1 << 15)
     base = None
     for chunks, group in [(3, 8), (6, 8), (12, 8), (24, 8), (6, 4), (6, 16), (6, 32)]:
         samples = task(chunks, group, model.tokenizer.vocab_size, options.order)
-        it = measure(model, samples, True, 1 << 15)
+        it = measure(trainer, samples, True, 1 << 15)
         base = base or it.seconds / (3 * 8)
         print(
             f"{chunks:4} chunks, G = {group:3}: {it.seconds:8.3f} s,"
@@ -211,14 +219,17 @@ def scaling(options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> None:
     """Print how far the gradients of rows and trie are from one another and from float32."""
-    model = make_model("smollm2", 8, "cuda", options.recompute, options.compile)
+    options.shape, options.layers = "smollm2", 8
+    model = make_model(options)
+    trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
     samples = task(2, 4, model.tokenizer.vocab_size, options.order)
     grads = {}
     for half in (False, True):
         model.half = half
         for share in (False, True):
-            measure(model, samples, share, 1 << 16)
-            grads[half, share] = [p.grad.clone() for p in model.trainable_parameters()]
+            measure(trainer, samples, share, 1 << 16)
+            totals = trainer.optimiser.gradients
+            grads[half, share] = [totals[p].clone() for p in model.trainable_parameters()]
     exact = grads[False, False]
     print(f"float32: trie off rows by {distance(grads[False, True], exact):.1e}")
     for share, name in ((False, "rows"), (True, "trie")):
@@ -233,7 +244,7 @@ def distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
 
 def whole_step(options: argparse.Namespace) -> None:
     """Print what a whole update takes: gradient, clipping, AdamW with its averages on the host."""
-    model = make_model(options.shape, options.layers, "cuda", options.recompute, options.compile)
+    model = make_model(options)
     samples = task(options.chunks, options.group, model.tokenizer.vocab_size, options.order)
     optim = OptimConfig(offload=True)
     row = TEMPLATE + CHUNK + options.group * (MEMORY + RESPONSE) + MEMORY
@@ -259,6 +270,10 @@ def main() -> None:
     parser.add_argument("--group", type=int, default=16)
     parser.add_argument("--chunks", type=int, default=6)
     parser.add_argument("--recompute", type=float, default=1.0)
+    parser.add_argument("--weights", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--rows", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--rows-recompute", type=float, default=1.0, help="if that is more")
+    parser.add_argument("--together", type=int, default=1, help="chunks of tries in a micro-batch")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--repeats", type=int, default=1)
     modes = {"compare": compare, "scaling": scaling, "check": check, "whole": whole_step}

@@ -211,7 +211,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
     with loading(folder):
         network: Any = AutoModelForCausalLM.from_pretrained(
             folder,
-            dtype=torch.float32,
+            dtype=getattr(torch, config.weights),
             attn_implementation=attention.NAME,
             local_files_only=True,
             use_safetensors=True,  # never unpickle weights

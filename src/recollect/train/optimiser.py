@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from recollect.train.host_adam import HostAdamW
+from recollect.train.adam import RoamingAdamW
 from recollect.train.model import LoadedModel
 from recollect.train.settings import OptimConfig
 
@@ -21,14 +21,36 @@ class Optimiser:
         self.config = config
         self.updates = 0
         """Steps so far, those without effect included: they decide the learning rate."""
-        adam: Any = HostAdamW if config.offload else partial(torch.optim.AdamW, fused=True)
+        parameters = model.trainable_parameters()
+        half = [p for p in parameters if p.dtype != torch.float32]
+        adam: Any = partial(torch.optim.AdamW, fused=True)
+        if config.offload or half:
+            adam = partial(RoamingAdamW, on_host=config.offload)
         self.adam = adam(
-            model.trainable_parameters(),
+            parameters,
             lr=config.lr,
             betas=config.betas,
             eps=config.eps,
             weight_decay=config.weight_decay,
         )
+        self._sums: dict[torch.nn.Parameter, torch.Tensor] = {}
+        for parameter in half:
+            parameter.register_post_accumulate_grad_hook(self._add)
+
+    def _add(self, parameter: torch.Tensor) -> None:
+        """Add up what micro-batches gave in float32: in half precision small shares vanish."""
+        assert isinstance(parameter, torch.nn.Parameter) and parameter.grad is not None
+        if parameter in self._sums:
+            self._sums[parameter] += parameter.grad
+        else:
+            self._sums[parameter] = parameter.grad.float()
+        parameter.grad = None
+
+    @property
+    def gradients(self) -> dict[torch.nn.Parameter, torch.Tensor]:
+        """What was added up since the last step."""
+        own = {p: p.grad for p in self.model.trainable_parameters() if p.grad is not None}
+        return own | self._sums
 
     @property
     def rate(self) -> float:
@@ -37,15 +59,23 @@ class Optimiser:
 
     def step(self) -> float:
         """Clip the gradient and apply it, unless it is not finite; return its length."""
-        parameters = self.model.trainable_parameters()
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.clip_norm))
+        gradients = self.gradients
+        norm = clip(list(gradients.values()), self.config.clip_norm)
         if math.isfinite(norm):
             for group in self.adam.param_groups:
                 group["lr"] = self.rate
-            self.adam.step()
-        self.adam.zero_grad(set_to_none=True)
+            if isinstance(self.adam, RoamingAdamW):
+                self.adam.apply(gradients)
+            else:
+                self.adam.step()
+        self.drop()
         self.updates += 1
         return norm
+
+    def drop(self) -> None:
+        """Forget the gradient."""
+        self.adam.zero_grad(set_to_none=True)
+        self._sums.clear()
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """Return what a resumed run needs beside the weights: tensors and plain numbers."""
@@ -73,3 +103,11 @@ class Optimiser:
 def learning_rate(optim: OptimConfig, update: int) -> float:
     """Return the rate of an optimiser step, counted from 0: linear up to `lr`, then constant."""
     return optim.lr * min(1.0, (update + 1) / max(optim.warmup_steps, 1))
+
+
+def clip(gradients: list[torch.Tensor], longest: float) -> float:
+    """Shorten a gradient that is too long, in place; return how long it was."""
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if gradients:
+        torch._foreach_mul_(gradients, torch.clamp(longest / (norm + 1e-6), max=1.0))
+    return float(norm)

@@ -27,6 +27,9 @@ class ModelConfig:
     device: str = "auto"
     """auto takes the first GPU if there is one, else the CPU."""
     lora: LoraConfig = LoraConfig()
+    weights: Literal["float32", "bfloat16"] = "float32"
+    """How weights are held where they are used. bfloat16 halves their memory and that of
+    activations; the optimiser keeps them, and adds gradients up, in float32 all the same."""
     recompute: float = 0.0
     """Share of the layers that compute their activations again in the backward pass, which saves
     memory and costs up to a third more time."""
