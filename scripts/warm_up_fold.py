@@ -88,7 +88,10 @@ def flat(text: str) -> str:
 
 def sentence_around(text: str, begin: int, end: int) -> str:
     """Cut out the sentence of an answer, or the part of it around the answer."""
-    first = max(text.rfind(". ", 0, begin) + 2, text.rfind("\n", 0, begin) + 1, 0)
+    starts = [
+        text.rfind(mark, 0, begin) + len(mark) for mark in (". ", "\n") if mark in text[:begin]
+    ]
+    first = max(starts, default=0)
     last = text.find(". ", end)
     last = len(text) if last < 0 else last + 1
     if last - first > LONGEST:

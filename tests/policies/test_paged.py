@@ -149,6 +149,61 @@ def test_every_token_is_told_in_order_and_stop_texts_end_a_reply(llama):
     assert heard == list(zip(reply.token_ids, reply.logprobs, strict=True))
 
 
+def test_a_single_token_and_the_end_of_the_window(llama):
+    prompts = families(2, 2)
+    assert_alike(
+        run(paged_policy(llama), prompts, max_tokens=1),
+        run(LocalPolicy(llama), prompts, max_tokens=1),
+    )
+    policy = paged_policy(llama, cache_bytes=1 << 24)
+    whole = [7] * (llama.window - 3)
+    assert len(run(policy, [whole], max_tokens=3)[0].token_ids) <= 3
+    with pytest.raises(ValueError, match="window"):
+        run(policy, [whole], max_tokens=4)
+
+
+def test_a_reset_gives_up_a_burst_that_no_one_waits_for(llama):
+    policy = paged_policy(llama)
+    prompt = families(1, 1)[0]
+    expected = run(LocalPolicy(llama), [prompt], max_tokens=5)
+
+    async def leave_and_come_again() -> Completion:
+        begin = policy._decoder.burst
+
+        def never_ready(*args):
+            burst = begin(*args)
+            burst.ready = lambda: False
+            return burst
+
+        policy._decoder.burst = never_ready
+        lost = asyncio.create_task(policy.sample(prompt, Sampling(max_tokens=5)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        lost.cancel()
+        await asyncio.gather(lost, return_exceptions=True)
+        policy._decoder.burst = begin
+        policy.reset()
+        return await policy.sample(prompt, Sampling(max_tokens=5, seed=0))
+
+    assert_alike([asyncio.run(leave_and_come_again())], expected)
+
+
+def test_what_breaks_is_told_to_all_who_wait_and_the_next_ones_are_served(llama):
+    policy = paged_policy(llama)
+    prompts = families(2, 2)
+    begin = policy._decoder.burst
+
+    def broken(*_args):
+        raise RuntimeError("no such kernel")
+
+    policy._decoder.burst = broken
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        run(policy, prompts, max_tokens=3)
+    policy._decoder.burst = begin
+    expected = run(LocalPolicy(llama), prompts, max_tokens=3)
+    assert_alike(run(policy, prompts, max_tokens=3), expected)
+
+
 def test_a_reset_takes_the_weights_as_they_are(llama):
     policy = paged_policy(llama)
     prompt = families(1, 1)[0]

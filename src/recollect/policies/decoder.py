@@ -64,9 +64,9 @@ class Decoder:
         self.max_steps = steps
         device = cache.device
         self._graphs = Graphs() if device.type == "cuda" else None
-        self._whole = Staged((3, rows), torch.long, device)
+        self._ints = Staged((3, rows), torch.long, device)
         """Newest token, tokens in the cache, where its pages begin."""
-        self._real = Staged((2 + steps, rows), torch.float64, device)
+        self._floats = Staged((2 + steps, rows), torch.float64, device)
         """Temperature, top-p, draws."""
         self._pages = Staged((pages + 1,), torch.int32, device)
         """Of all sequences, a shared one every time; a last one for padding."""
@@ -84,11 +84,10 @@ class Decoder:
         count, steps = len(rows.ids), len(rows.uniform)
         size = rounded(count, self.max_rows)
         name = (size, rows.way)
-        if self._graphs:
-            self._graphs.record(name, lambda: self._extend(size, rows.way), self._blank)
+        self.record(size, rows.way)
         self._load(rows, size)
         if at is not None and newest is not None:
-            self._whole.there[0].index_copy_(0, at, newest)
+            self._ints.there[0].index_copy_(0, at, newest)
         for _ in range(steps):
             if self._graphs:
                 self._graphs.replay(name)
@@ -96,34 +95,39 @@ class Decoder:
                 self._extend(size, rows.way)
         return self._fetched(steps, count)
 
+    def record(self, size: int, way: Way) -> None:
+        """Have a step of so many rows recorded, where steps are."""
+        if self._graphs:
+            self._graphs.record((size, way), lambda: self._extend(size, way), self._blank)
+
     def _load(self, rows: Rows, size: int) -> None:
         count, pages = len(rows.ids), len(rows.pages)
-        whole, real = self._whole.host, self._real.host
-        whole[:, :count] = rows.ids, rows.lengths, rows.begin
+        ints, floats, places = self._ints.host, self._floats.host, self._pages.host
+        ints[:, :count] = rows.ids, rows.lengths, rows.begin
         # Padding reads and writes the place that no sequence owns: page 0.
-        whole[:, count:size] = np.array([[0], [0], [pages]])
-        self._pages.host[:pages], self._pages.host[pages] = rows.pages, 0
-        real[:, :size] = 1.0
-        real[0, :count], real[1, :count] = rows.temperature, rows.top_p
-        real[2 : 2 + len(rows.uniform), :count] = rows.uniform
-        self._whole.send()
-        self._real.send()
+        ints[:, count:size] = np.array([[0], [0], [pages]])
+        places[:pages], places[pages] = rows.pages, 0
+        floats[:, :size] = 1.0
+        floats[0, :count], floats[1, :count] = rows.temperature, rows.top_p
+        floats[2 : 2 + len(rows.uniform), :count] = rows.uniform
+        self._ints.send()
+        self._floats.send()
         self._pages.send(pages + 1)
         self._step.zero_()
 
     def _blank(self) -> None:
-        for tensor in (self._whole.there, self._pages.there, self._step):
+        for tensor in (self._ints.there, self._pages.there, self._step):
             tensor.zero_()
 
     def _extend(self, size: int, way: Way) -> None:
         """Give every row one more token."""
-        ids, lengths, begin = self._whole.there[:, :size]
+        ids, lengths, begin = self._ints.there[:, :size]
         with self.model.autocast:
             plan = TokenPlan(self.cache, self._pages.there, begin, lengths)
             logits = self.model.logits(self.model.hidden(ids, lengths, plan))
-        real = self._real.there[:, :size]
-        uniform = real[2:].index_select(0, self._step)[0]
-        tokens, logprobs = pick(logits, real[0].float(), real[1].float(), uniform, way)
+        floats = self._floats.there[:, :size]
+        uniform = floats[2:].index_select(0, self._step)[0]
+        tokens, logprobs = pick(logits, floats[0].float(), floats[1].float(), uniform, way)
         self._tokens[:, :size].index_copy_(0, self._step, tokens[None])
         self._logprobs[:, :size].index_copy_(0, self._step, logprobs[None])
         ids.copy_(tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+import numpy as np
 import torch
 
 
@@ -41,15 +42,30 @@ class Staged:
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.there = torch.zeros(shape, dtype=dtype, device=device)
-        pinned = device.type == "cuda"
-        self._here = torch.zeros(shape, dtype=dtype, pin_memory=pinned) if pinned else self.there
-        self.host = self._here.numpy()
-        """Write here while nothing is being copied or computed ..."""
+        self._here = self.there
+        self._sent: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._here = torch.zeros(shape, dtype=dtype, pin_memory=True)
+            self._sent = torch.cuda.Event()
+
+    @property
+    def host(self) -> np.ndarray:
+        """Write here, once what was written before is on the device ..."""
+        if self._sent:
+            self._sent.synchronize()
+        return self._here.numpy()
 
     def send(self, count: int | None = None) -> None:
         """... then begin to copy it, or its first rows."""
-        if self._here is not self.there:
+        if self._sent:
             self.there[:count].copy_(self._here[:count], non_blocking=True)
+            self._sent.record()
+
+
+def put(values: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Begin to copy an array to the device, without waiting for what that is doing."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def rounded(count: int, most: int, least: int = 8) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,7 @@ import torch
 from recollect.errors import UserError
 from recollect.policies.decoder import Burst, Decoder, Rows
 from recollect.policies.draw import uniforms
+from recollect.policies.graphs import put
 from recollect.policies.half import SamplerCopy
 from recollect.policies.paged_attention import PagedCache
 from recollect.policies.pages import Page, Pages
@@ -95,8 +97,6 @@ class PagedPolicy:
         self.model = model
         self.max_running = max_running
         self.prefill_tokens = prefill_tokens
-        self.hold: Callable[[], bool] | None = None
-        """Unused: what a GPU computes depends on its batch in the last bits anyway."""
         self._half = model.half and model.device.type == "cuda"
         self._copy = SamplerCopy.of(model) if self._half else None
         self._network = self._copy.model if self._copy else model
@@ -104,8 +104,8 @@ class PagedPolicy:
         bytes_per_token = sum(2 * value.nbytes for _key, value in keys)  # a key may be wider typed
         self._pages = Pages(max(cache_bytes // (bytes_per_token * PAGE), 2), PAGE)
         self._cache = PagedCache(len(keys), keys[0][1], self._pages.count, PAGE)
-        longest = -(-min(model.window, self._pages.count * PAGE) // PAGE) + 1
-        room = max_running * longest
+        self._longest = min(model.window, self._pages.count * PAGE)
+        room = max_running * (self._longest // PAGE + 2)
         self._reader = Reader(self._network, self._cache, max_running, prefill_tokens, room)
         self._decoder = Decoder(self._network, self._cache, max_running, burst, room)
         self._ends = set(model.tokenizer.end_ids)
@@ -120,10 +120,37 @@ class PagedPolicy:
         everyone = (*self._waiting, *self._reading, *self._running)
         if not all(request.done.done() for request in everyone):
             raise RuntimeError("the sampler cannot be reset while requests wait for it")
+        self._stop()
         self._waiting, self._reading, self._running = [], [], []
         self._pages.clear()
         if self._copy:
             self._copy.refresh()
+
+    def _stop(self) -> None:
+        """Give up a burst that no one waits for: its askers were cancelled."""
+        driver, self._driver = self._driver, None
+        if driver and not driver.done() and driver is not self._now():
+            driver.cancel()
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
+
+    @staticmethod
+    def _now() -> asyncio.Task[None] | None:
+        try:
+            return asyncio.current_task()
+        except RuntimeError:  # no event loop runs
+            return None
+
+    def rehearse(self) -> None:
+        """Record the smallest steps, so that a model whose steps cannot be is met at once."""
+        with self._on_device(), torch.inference_mode():
+            self._reader.record(1)
+            self._decoder.record(8, "drawn")
+
+    def _on_device(self) -> AbstractContextManager[object]:
+        """Let graphs and kernels go to the model's GPU, which may not be the thread's."""
+        device = self.model.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     async def sample(
         self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None
@@ -135,12 +162,14 @@ class PagedPolicy:
         ids = np.array(prompt_ids, dtype=np.int64)
         if not len(ids) or not 0 <= ids.min() <= ids.max() < self.model.tokenizer.vocab_size:
             raise ValueError("a prompt needs at least one token, all of them in the vocabulary")
-        if len(ids) + sampling.max_tokens > (self._pages.count - 1) * PAGE:
+        if len(ids) + sampling.max_tokens > (room := (self._pages.count - 1) * PAGE):
             raise UserError(
                 f"a prompt of {len(ids)} tokens with {sampling.max_tokens} more does not fit the"
-                f" sampler's cache of {(self._pages.count - 1) * PAGE}",
-                "give it more memory with --model.cache-gib",
+                f" sampler's cache of {room}",
+                "give it more memory: --model.cache-gib for training, --cache-gib elsewhere",
             )
+        if len(ids) + sampling.max_tokens > self._longest:
+            raise ValueError(f"prompt and reply may have {self._longest} tokens, the window")
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         request = Request(next(self._numbers), ids, sampling, done, heard)
         self._waiting.append(request)
@@ -156,9 +185,13 @@ class PagedPolicy:
                 self._waiting = [r for r in self._waiting if not r.done.done()]
                 if not (self._waiting or self._reading or self._running):
                     return
-                begun = self._cycle()
-                while begun and not begun[1].ready():
-                    await asyncio.sleep(0)
+                with self._on_device():
+                    begun = self._cycle()
+                for turn in itertools.count():
+                    if begun is None or begun[1].ready():
+                        break
+                    # The askers run at once, and whoever else does is not kept from working.
+                    await asyncio.sleep(0 if turn < 8 else 0.0002)
                 if begun:
                     self._collect(*begun)
         except Exception as error:
@@ -249,7 +282,7 @@ class PagedPolicy:
         )
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(values).to(self.model.device)
+        return put(values, self.model.device)
 
     # --- extend ----------------------------------------------------------------------------------
 

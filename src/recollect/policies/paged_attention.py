@@ -10,7 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
+from recollect.errors import UserError
 from recollect.train.attention import Heads, masked_attention
+
+TILE = 64
+"""New tokens of one sequence that a program of the kernel takes."""
 
 
 class PagedCache:
@@ -21,8 +25,15 @@ class PagedCache:
         """Tokens of one page."""
         heads, _, width = like.shape
         shape = (layers, 2, pages * size, heads, width)
-        # Zeros, not garbage: masked positions are still multiplied by probability zero.
-        self.table = torch.zeros(shape, dtype=like.dtype, device=like.device)
+        try:
+            # Zeros, not garbage: masked positions are still multiplied by probability zero.
+            self.table = torch.zeros(shape, dtype=like.dtype, device=like.device)
+        except torch.OutOfMemoryError as error:
+            needed = 2 * layers * pages * size * like.nbytes / 2**30
+            raise UserError(
+                f"the GPU has no room for {needed:.1f} GiB of the sampler's keys and values",
+                "set a smaller cache: --model.cache-gib for training, --cache-gib elsewhere",
+            ) from error
 
     @property
     def device(self) -> torch.device:
@@ -68,7 +79,15 @@ class PromptPlan:
             from recollect.policies.paged_kernel import attend_runs
 
             return attend_runs(
-                heads, query, keys, values, self.pages, self.tiles, self.runs, self.cache.size
+                heads,
+                query,
+                keys,
+                values,
+                self.pages,
+                self.tiles,
+                self.runs,
+                self.cache.size,
+                TILE,
             )
         out = torch.zeros_like(query)
         begin = 0

@@ -162,7 +162,7 @@ def attend_runs(
     tiles: torch.Tensor,
     runs: torch.Tensor,
     size: int,
-    tile: int = 64,
+    tile: int,
 ) -> torch.Tensor:
     """Let N queries (N, Hq, D) see their sequences up to themselves; return (N, Hq, D).
 

@@ -66,6 +66,8 @@ def nucleus(probs_BV: torch.Tensor, top_p_B: torch.Tensor) -> torch.Tensor:
     """Keep the most likely tokens whose mass first reaches top_p; the top one always stays."""
     ordered_BV, order_BV = probs_BV.sort(-1, descending=True)
     before_BV = ordered_BV.cumsum(-1) - ordered_BV
-    kept_BV = torch.where(before_BV < top_p_B[:, None], ordered_BV, 0.0)
+    # Rounded sums reach 1 early: rows that keep everything must not lose their tails.
+    most_B = torch.where(top_p_B < 1, top_p_B, float("inf"))
+    kept_BV = torch.where(before_BV < most_B[:, None], ordered_BV, 0.0)
     kept_BV[:, 0] = ordered_BV[:, 0]
     return torch.zeros_like(probs_BV).scatter_(1, order_BV, kept_BV)

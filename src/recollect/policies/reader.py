@@ -10,12 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from recollect.policies.graphs import Graphs, Staged, rounded
-from recollect.policies.paged_attention import PagedCache, PromptPlan
+from recollect.policies.graphs import Graphs, Staged, put, rounded
+from recollect.policies.paged_attention import TILE, PagedCache, PromptPlan
 from recollect.train.model import LoadedModel
 
-TILE = 64
-"""New tokens of one sequence that a kernel takes at once."""
 SHORT = 1 << 14
 """Tokens up to which a pass is recorded."""
 
@@ -46,6 +44,7 @@ class Reader:
         self.cache = cache
         device = cache.device
         self._graphs = Graphs() if device.type == "cuda" else None
+        self._short = min(SHORT, tokens)
         self._tokens = Staged((3, tokens), torch.long, device)
         """Id, position, place."""
         self._tiles = Staged((2, tokens // TILE + rows), torch.long, device)
@@ -54,20 +53,26 @@ class Reader:
         """Where its new tokens end, its length, where its pages begin."""
         self._pages = Staged((pages,), torch.int32, device)
         self._hidden = torch.empty(0)
-        """(SHORT, width): what a recorded pass leaves."""
+        """(short, width): what a recorded pass leaves."""
 
     def read(self, runs: Runs) -> torch.Tensor:
         """Run one pass; return the hidden state of every run's last token."""
         count = len(runs.ids)
-        ends = torch.from_numpy(np.cumsum(runs.sizes) - 1)
-        if self._graphs is None or count > SHORT:
+        ends = np.cumsum(runs.sizes) - 1
+        if self._graphs is None or count > self._short:
             self._load(runs, count)
-            return self._compute(count)[ends.to(self.cache.device)]
-        size = rounded(count, SHORT, TILE)
-        self._graphs.record(size, lambda: self._leave(size), self._blank)
+            return self._compute(count)[put(ends, self.cache.device)]
+        size = self.record(count)
         self._load(runs, size)
         self._graphs.replay(size)
-        return self._hidden[ends.to(self.cache.device)]
+        return self._hidden[put(ends, self.cache.device)]
+
+    def record(self, count: int) -> int:
+        """Have a pass of so many tokens recorded; return how many it takes."""
+        assert self._graphs is not None
+        size = rounded(count, self._short, TILE)
+        self._graphs.record(size, lambda: self._leave(size), self._blank)
+        return size
 
     def _load(self, runs: Runs, size: int) -> None:
         count, rows, page = len(runs.ids), len(runs.sizes), self.cache.size
@@ -75,15 +80,16 @@ class Reader:
         run = np.repeat(np.arange(rows), runs.sizes)
         position = runs.lengths[run] - ends[run] + np.arange(count)
         place = runs.pages[runs.begin[run] + position // page] * page + position % page
-        self._tokens.host[:, :count] = runs.ids, position, place
-        self._tokens.host[:, count:size] = 0  # written to the page that no sequence owns
+        tokens, tiles_of = self._tokens.host, self._tiles.host
+        tokens[:, :count] = runs.ids, position, place
+        tokens[:, count:size] = 0  # written to the page that no sequence owns
         tiles = -(-runs.sizes // TILE)
         of = np.repeat(np.arange(rows), tiles)
         first = (ends - runs.sizes)[of] + TILE * (
             np.arange(len(of)) - (np.cumsum(tiles) - tiles)[of]
         )
-        self._tiles.host[:, : len(of)] = of, first
-        self._tiles.host[0, len(of) :] = -1
+        tiles_of[:, : len(of)] = of, first
+        tiles_of[0, len(of) :] = -1
         self._runs.host[:, :rows] = ends, runs.lengths, runs.begin
         self._pages.host[: len(runs.pages)] = runs.pages
         for staged in (self._tokens, self._tiles, self._runs):
@@ -95,7 +101,7 @@ class Reader:
         self._tiles.there.fill_(-1)
         if not len(self._hidden):
             width = self.model.network.config.get_text_config().hidden_size
-            self._hidden = torch.empty(SHORT, width, device=self.cache.device)
+            self._hidden = torch.empty(self._short, width, device=self.cache.device)
 
     def _leave(self, size: int) -> None:
         self._hidden[:size] = self._compute(size)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
+
+from recollect.errors import UserError
 from recollect.policies.local import LocalPolicy
 from recollect.policies.paged import PagedPolicy, keys_of
 from recollect.train.model import LoadedModel
@@ -12,11 +17,31 @@ ROPES_THAT_WAIT = ("dynamic", "longrope")
 """Positions whose angles depend on the longest one: the host has to look at them."""
 
 
-def open_sampler(model: LoadedModel, cache_gib: float, max_running: int | None = None) -> Sampler:
-    """Sample with pages and recorded bursts on a GPU, with dense slots anywhere else."""
+def open_sampler(
+    model: LoadedModel,
+    cache_gib: float,
+    max_running: int | None = None,
+    say: Callable[[str], None] = lambda _note: None,
+) -> Sampler:
+    """Sample with pages and recorded bursts on a GPU, with dense slots anywhere else.
+
+    `say` is told of a model that a GPU has to sample from the slow way.
+    """
     room = int(cache_gib * 2**30)
-    if model.device.type == "cuda" and can_be_paged(model):
-        return PagedPolicy(model, max_running or 1024, cache_bytes=room)
+    if model.device.type == "cuda":
+        why = "its layers keep keys in different ways, or its positions need the host"
+        if can_be_paged(model):
+            paged = PagedPolicy(model, max_running or 1024, cache_bytes=room)
+            try:
+                paged.rehearse()
+                return paged
+            except UserError:
+                raise
+            except Exception as error:  # whatever a model does that a graph cannot hold
+                why = str(error).strip().partition("\n")[0] or type(error).__name__
+                del paged
+                torch.cuda.empty_cache()
+        say(f"sampling is slow: {type(model.network).__name__} cannot be recorded ({why})")
     return LocalPolicy(model, max_running or 512, cache_bytes=room)
 
 

@@ -11,6 +11,7 @@ from recollect.chat import Model
 from recollect.config import TrainConfig
 from recollect.connect import connect, share
 from recollect.policies.endpoint import Client
+from recollect.policies.local import LocalPolicy
 from recollect.policies.sampler import Sampler, open_sampler
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker
 from recollect.policies.utf8 import Utf8Tokenizer
@@ -66,11 +67,11 @@ class Cast:
         """On a CPU, let nothing that is computed depend on when a server answers."""
         clients = self.clients
         for sampler in self.samplers:
-            if clients and sampler.model.device.type == "cpu":
+            if clients and isinstance(sampler, LocalPolicy) and sampler.model.device.type == "cpu":
                 sampler.hold = lambda: any(client.in_flight for client in clients)
 
     def _sampled(self, config: TrainConfig, loaded: LoadedModel, trainable: bool) -> Model:
-        policy = open_sampler(loaded, config.model.cache_gib)
+        policy = open_sampler(loaded, config.model.cache_gib, say=self.notes.append)
         self.samplers.append(policy)
         return Model(policy, Renderer(loaded.tokenizer), trainable, window=loaded.window)
 
