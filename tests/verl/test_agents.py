@@ -44,10 +44,11 @@ def test_the_curator_uses_its_tools_in_one_growing_context(curator):
     assert row["train/grad_norm"] > 0
 
 
-def test_the_curators_scores_are_there(curator):
+def test_memory_growth_and_tool_use_are_measured(curator):
     row = read_metrics(curator)[-1]
-    assert any(name.startswith("score/") for name in row)
-    assert any(name.startswith("val/score/") for name in row)
+    for name in ("score/growth/tokens", "score/tools/calls", "score/answer", "val/single-hop/n"):
+        assert name in row, name
+    assert row["score/tools/calls"] > 0
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,18 @@ def memory_stage(tmp_path_factory):
             config, name="memory", folder=folder, training_stage="memory", fixed_model_api=url,
             **SMALL,
         )  # fmt: skip
-        return run(config)
+        # Three of the held-out tasks have a chunk that leaves no room for a reply in this window.
+        return run(config, actor_rollout_ref__rollout__max_model_len=27)
+
+
+def test_what_does_not_fit_the_window_fails_and_is_counted(memory_stage):
+    for step in (0, 2):
+        episodes = list(read_episodes(memory_stage / "episodes" / f"val-{step:06d}.jsonl.gz"))
+        failed = [e.failure for e in episodes if e.failure]
+        assert len(episodes) == 8 and len(failed) == 6
+        assert {failure.kind for failure in failed} == {"ContextFull"}
+    for row in (read_metrics(memory_stage)[0], read_metrics(memory_stage)[-1]):
+        assert row["val/n"] == 8 and row["val/failed"] == 6
 
 
 def test_stage_memory_trains_no_token_of_the_fixed_model(memory_stage):
