@@ -70,6 +70,10 @@ def test_the_window_that_is_given_is_the_servers():
         ("algorithm.adv_estimator=remax", "rloo"),
         ("trainer.use_v1=False", "trainer.use_v1"),
         ("model_engine=megatron", "FSDP"),
+        ("algorithm.filter_groups.enable=True", "--rollout.tasks"),
+        ("algorithm.kl_ctrl.type=adaptive", "--loss.kl-coef"),
+        ("trainer.resume_mode=disable", "--resume"),
+        ("trainer.resume_from_path=/old/global_step_3", "--resume"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", "ppo_max_token_len_per_gpu"),
         ("actor_rollout_ref.actor.kl_loss_type=abs", "low_var_kl"),
         ("data.train_files=a_train.parquet", "go together"),
@@ -134,6 +138,27 @@ def test_a_reference_can_be_switched_off_and_on():
     assert off.loss.kl_coef == 0
     on = adopt(off, ["actor_rollout_ref.actor.use_kl_loss=True"]).config
     assert on.loss.kl_coef == 0.001
+
+
+def test_a_kl_in_the_reward_is_ours_to_charge():
+    def loss(*flags: str, start=None):
+        found = adopt(start or preset("bank"), [f"algorithm.{flag}" for flag in flags]).config.loss
+        return found.kl_in, found.kl_coef, found.kl
+
+    own = preset("bank").loss
+    assert loss() == loss("kl_ctrl.kl_coef=0.5") == (own.kl_in, own.kl_coef, own.kl)
+    given = loss("use_kl_in_reward=True", "kl_ctrl.kl_coef=0.02", "kl_penalty=kl")
+    assert given == ("reward", 0.02, "k1")
+    none = replace(preset("bank"), loss=replace(own, kl_coef=0.0))
+    assert loss("use_kl_in_reward=True", start=none)[:2] == ("reward", 0.001)
+    there = replace(preset("bank"), loss=replace(own, kl_in="reward", kl_coef=0.1))
+    assert loss("use_kl_in_reward=False", start=there)[1] == 0
+    assert loss("kl_ctrl.kl_coef=0.3", start=there)[1] == 0.3
+    with pytest.raises(UserError, match="not into both"):
+        adopt(
+            preset("bank"),
+            ["actor_rollout_ref.actor.use_kl_loss=True", "algorithm.use_kl_in_reward=True"],
+        )
 
 
 def test_never_saving_is_verls_affair():

@@ -67,6 +67,9 @@ def test_tis_and_what_ratios_are_against():
     assert keys["algorithm.rollout_correction.rollout_is_threshold"] == 2.0
     keys = translate(preset("hotpotqa"), RUN)
     assert keys["algorithm.rollout_correction.bypass_mode"] is True
+    again = translate(replace(preset("hotpotqa"), epochs=2), RUN)
+    assert again["algorithm.rollout_correction.bypass_mode"] is False
+    assert again["algorithm.rollout_correction.rollout_is"] is None
 
 
 def test_adapters():
@@ -83,6 +86,7 @@ def test_what_verl_cannot_do_is_refused_by_our_name(tmp_path):
 
     assert "embedded" in refused(advantage="gae")
     assert "--rollout.ahead" in refused(rollout=RolloutConfig(ahead=1))
+    assert "--rollout.refills 0" in refused(rollout=RolloutConfig(refills=1))
     assert "--local.n" in refused(local=LocalConfig(n=2))
     assert "--loss.scope" in refused(loss=LossConfig(kind="gspo", scope="episode"))
     assert "--models.answer" in refused(models=ModelsConfig(answer=str(tmp_path)))

@@ -13,7 +13,6 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from recollect.cli import _config
-from recollect.config import RolloutConfig
 from recollect.engines.verl.flags import FREQUENCIES, SHARED, adopt
 from recollect.engines.verl.launch import plan_launch
 from recollect.engines.verl.options import split_engine
@@ -43,7 +42,6 @@ def everything():
         model=ModelConfig(path="m", lora=LoraConfig(rank=4)),
         loss=LossConfig(tis_cap=2.0, aggregate="constant_length"),
         optim=OptimConfig(eps=1e-6),
-        rollout=RolloutConfig(refills=1),
         resume="/old/global_step_1",
     )
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
+from verl.utils.metric import Metric
 from verl.workers.config import FSDPActorConfig
 from verl.workers.utils.losses import ppo_loss
 
@@ -154,8 +155,45 @@ def test_a_micro_batch_of_padding_has_no_gradient():
     batch = Batch(LossConfig())
     batch.masks = [np.zeros_like(mask) for mask in batch.masks]
     got, metrics = loss.ours(batch.output, batch.data, config=LossConfig(), remembers=False)
-    assert got.item() == 0 and metrics == {}
+    assert np.isnan(got.item())  # all of the mini-batch: verl takes no step, as with its own loss
+    data = batch.data
+    tu.assign_non_tensor(data, batch_num_tokens=3)  # other ranks have some
+    got, metrics = loss.ours(batch.output, data, config=LossConfig(), remembers=False)
+    assert got.item() == 0
     assert all(not own.any() for own in gradients(batch, got))
+    assert metrics["actor/pg_loss"].aggregate() == 0
+
+
+def test_an_empty_mini_batch_is_skipped_as_by_verls_own_loss():
+    batch = Batch(LossConfig())
+    batch.masks = [np.zeros_like(mask) for mask in batch.masks]
+    actor = FSDPActorConfig(strategy="fsdp2", rollout_n=1, ppo_micro_batch_size_per_gpu=1)
+    theirs, _ = ppo_loss(actor, batch.output, batch.data)
+    ours, _ = loss.ours(batch.output, batch.data, config=LossConfig(kind="cispo"), remembers=False)
+    weight = torch.nn.Parameter(torch.ones(1))
+    for value in (theirs, ours):
+        (gradient,) = torch.autograd.grad(value * weight.sum(), weight)
+        # What verl's `optimizer_step` asks before it steps.
+        assert not torch.isfinite(torch.nn.utils.get_total_norm([gradient]))
+
+
+@pytest.mark.parametrize("config", [*KINDS, LossConfig(entropy_coef=0.1, kind="cispo")])
+def test_ranks_with_and_without_padding_report_the_same(config):
+    """verl puts the numbers of all ranks together, and stops where they are not equally many."""
+    full, empty = Batch(config), Batch(config)
+    empty.masks = [np.zeros_like(mask) for mask in empty.masks]
+    reported = []
+    for batch in (full, empty):
+        data = batch.data
+        tu.assign_non_tensor(data, batch_num_tokens=6)
+        output = batch.output | {"entropy": batch.output["log_probs"].detach()}
+        _, metrics = loss.ours(output, data, config=config, remembers=config.tis_cap > 0)
+        reported.append(metrics)
+    assert list(reported[0]) == list(reported[1])
+    for name in reported[0]:
+        alone = reported[0][name].aggregate()
+        both = Metric.aggregate_dp([metrics[name] for metrics in reported])
+        assert both == pytest.approx(alone / 2)
 
 
 def test_weights_count_no_padding():

@@ -217,12 +217,40 @@ def _divergence(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]
             )
         changes["loss.kl"] = named[kind]
     used = given.get(f"{ACTOR}.use_kl_loss")
-    if used is False:
+    if used is False and config.loss.kl_in == "loss":
         changes["loss.kl_coef"] = 0.0
     elif used and not given.get(f"{ACTOR}.kl_loss_coef", config.loss.kl_coef):
         changes["loss.kl_coef"] = 0.001
     if used:
         changes["loss.kl_in"] = "loss"
+    return changes | _charged(config, given)
+
+
+def _charged(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Take over a KL that is charged in the reward: it is our advantages that count."""
+    keys = ("algorithm.use_kl_in_reward", "algorithm.kl_ctrl.kl_coef", "algorithm.kl_penalty")
+    in_reward = given.get(keys[0], config.loss.kl_in == "reward")
+    if not given.keys() & set(keys):
+        return {}
+    if given.get(f"{ACTOR}.use_kl_loss"):
+        if given.get("algorithm.use_kl_in_reward"):
+            raise UserError(
+                "the KL goes into the loss or into the reward, not into both",
+                f"leave out {ACTOR}.use_kl_loss or algorithm.use_kl_in_reward",
+            )
+        return {}
+    if not in_reward:
+        return {"loss.kl_coef": 0.0} if config.loss.kl_in == "reward" else {}
+    coefficient = given.get("algorithm.kl_ctrl.kl_coef", config.loss.kl_coef or 0.001)
+    changes: dict[str, Any] = {"loss.kl_in": "reward", "loss.kl_coef": coefficient}
+    if (kind := given.get("algorithm.kl_penalty")) is not None:
+        named = {theirs: ours for ours, theirs in DIVERGENCES.items()}
+        if kind not in named:
+            raise UserError(
+                f"algorithm.kl_penalty={kind} is no divergence here",
+                f"choose from {', '.join(named)}",
+            )
+        changes["loss.kl"] = named[kind]
     return changes
 
 

@@ -60,6 +60,8 @@ def prepare(config: TrainConfig, folder: Path) -> RunFolder:
 
 def placed(config: TrainConfig) -> TrainConfig:
     """Make the paths in settings hold wherever a process starts."""
+    if config.resume not in ("auto", "never"):
+        config = replace(config, resume=str(Path(config.resume).expanduser().absolute()))
     model = Path(config.model.path).expanduser()
     if config.model.path and model.is_dir():  # else a name that a hub knows
         config = replace(config, model=replace(config.model, path=str(model.absolute())))
@@ -68,9 +70,9 @@ def placed(config: TrainConfig) -> TrainConfig:
 
 
 def drawn(config: TrainConfig) -> Iterator[Task]:
-    """Yield the training tasks of every step, those for dropped groups after those of the step."""
+    """Yield the training tasks of every step."""
     settings = config.rollout
-    per_step = settings.tasks * (settings.refills + 1)
+    per_step = settings.tasks
     for step in range(1, config.steps + 1):
         family = config.tasks.longer(settings.times(step))
         for index in range((step - 1) * per_step, step * per_step):
@@ -90,7 +92,7 @@ def _about(config: TrainConfig, split: Split) -> str:
         "seed": config.seed,
         "test": config.val.tasks,
         "train": [
-            *(config.steps, drawing.tasks, drawing.refills),
+            *(config.steps, drawing.tasks),
             *(drawing.curriculum, drawing.curriculum_steps),
         ],
     }

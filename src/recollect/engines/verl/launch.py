@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from recollect import disk
 from recollect.config import TrainConfig
@@ -21,6 +23,10 @@ from recollect.engines.verl.translate import ROLLOUT, Keys, merged, name_of, res
 from recollect.errors import UserError
 
 ENTRY = "recollect.engines.verl.main"
+LENGTHS = (
+    "val.lengths: not measured on a cluster; afterwards, on one GPU: recollect eval PRESET"
+    " --model.path {run}/model"
+)
 NEEDED = ("verl", "ray", "transfer_queue")
 
 
@@ -65,7 +71,8 @@ def plan_launch(config: TrainConfig, overrides: Sequence[str]) -> Launch:
         keys[f"{ROLLOUT}.max_model_len"] = sum(int(whole[name]) for name in sizes)
     arguments = tuple(merged(keys, adopted.overrides))
     found = resolved(keys, adopted.overrides)
-    return Launch(config, run, found, arguments, shape, adopted.inputs, adopted.notes)
+    notes = (*adopted.notes, *([LENGTHS.format(run=run)] if config.val.lengths else []))
+    return Launch(config, run, found, arguments, shape, adopted.inputs, notes)
 
 
 def check_installed() -> None:
@@ -89,20 +96,46 @@ def check_model(path: str) -> None:
         )
 
 
+def check_checkpoint(path: Path, run: Path) -> None:
+    """Refuse to go on from what this run did not write: verl unpickles it, which runs code."""
+    own = (run / "checkpoints").resolve()
+    if path.resolve().parent != own or not path.name.startswith("global_step_"):
+        raise UserError(
+            f"{path} is no checkpoint of this run, and verl runs what other files tell it to",
+            f"name a folder {own}/global_step_N; to start from the weights of another run, set"
+            " --model.path to its folder model",
+        )
+    if not path.is_dir():
+        raise UserError(f"there is no checkpoint {path}", f"see what {own} holds")
+
+
 def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
     """Write the run's folder, start verl and wait for it; return its exit status."""
     check_installed()
     check_model(plan.config.model.path)
     write_folder(plan)
-    process = subprocess.Popen(plan.command, env=environment() | dict(more or {}))
     try:
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                continue  # it got the signal too, and ends in its own time
+        return wait_for(plan.command, environment() | dict(more or {}))
     finally:
         sweep(SHARED_MEMORY)  # Ray ends workers before they could clean up
+
+
+def wait_for(command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run a command to its end; a signal to stop reaches it, even one to this process alone."""
+    # In a group of its own a terminal's Ctrl-C does not reach it: it gets every signal once.
+    process = subprocess.Popen(command, env=env, process_group=0)
+
+    def hand_on(number: int, _frame: FrameType | None) -> None:
+        process.send_signal(number)  # it ends in its own time
+
+    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in stops if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, hand_on) for number in heard}
+    try:
+        return process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def write_folder(plan: Launch) -> None:
@@ -113,6 +146,13 @@ def write_folder(plan: Launch) -> None:
 
 
 def _write_folder(plan: Launch) -> None:
+    if plan.config.resume == "never" and (plan.run / "config.json").exists():
+        raise UserError(
+            f"{plan.run} already holds a run, and nothing is ever overwritten",
+            f"go on with it (resume auto), choose another run folder, or delete {plan.run}",
+        )
+    if plan.config.resume not in ("auto", "never"):
+        check_checkpoint(Path(plan.config.resume), plan.run)
     if plan.inputs:
         from recollect.tasks.memagent import MemAgentRows, build_memagent
 

@@ -20,10 +20,6 @@ from recollect.errors import UserError
 from recollect.types import Episode, Sampling
 
 
-class EpisodeFailed(Exception):
-    """Tells verl that an episode is recorded as failed."""
-
-
 class MemoryLoop(AgentLoopBase):
     """Run one episode for verl. It makes a new loop for every one."""
 
@@ -53,10 +49,6 @@ class MemoryLoop(AgentLoopBase):
             await archive.stop.remote(RuntimeError(f"an episode met a bug:\n{text}"))
             raise
         await archive.put.remote(row["uid"], compact(episode), crew.failed_calls())
-        if episode.failure and self.config.algorithm.filter_groups.enable:
-            # Where verl drops groups that are all alike, one of which nothing came ends its run,
-            # unless it knows that it failed.
-            raise EpisodeFailed(f"{episode.failure.boundary}: {episode.failure.message}")
         return made
 
     async def _episode(

@@ -7,6 +7,7 @@ of tokens that the trainer puts into the rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,15 @@ def ours(
     names = ["response_mask", "advantages", "rollout_log_probs", WEIGHTS]
     rows = data.select(*names, *(name for name in optional if name in data)).to_padded_tensor()
     mask_BT = rows["response_mask"].bool()
-    if not mask_BT.any():
-        return logprob_BT.sum() * 0.0, {}
     charged = bool(config.kl_coef) and config.kl_in == "loss"
+    if not mask_BT.any():
+        # verl's own loss divides by 0 where a whole mini-batch is padding, and verl then takes no
+        # optimiser step; 0 would be a step along Adam's averages.
+        nothing = 0.0 if data["batch_num_tokens"] else float("nan")
+        spoken = entropy_BT is not None and bool(config.entropy_coef)
+        return logprob_BT.sum() * nothing, _reported(
+            dict.fromkeys(_names(charged, spoken), 0.0), ranks
+        )
     tokens = TrainedTokens(
         logprob_T=logprob_BT[mask_BT],
         behaviour_T=rows["rollout_log_probs"][mask_BT],
@@ -70,12 +77,20 @@ def ours(
         sequence_T=sequences(mask_BT, config) if config.kind == "gspo" else None,
     )
     result = policy_loss(config, tokens)
-    metrics: dict[str, Any] = {
+    losses = {name: value for name, value in result.losses.items() if name != "loss"}
+    return result.loss * ranks, _reported(losses, ranks)
+
+
+def _names(charged: bool, spoken: bool) -> list[str]:
+    """Name the parts of a loss: every process must report the same ones, or verl stops."""
+    return ["pg_loss", *["kl_loss"] * charged, *["entropy_loss"] * spoken]
+
+
+def _reported(losses: Mapping[str, Any], ranks: int) -> dict[str, Any]:
+    return {
         f"actor/{name}": Metric(value=value * ranks, aggregation=AggregationType.SUM)
-        for name, value in result.losses.items()
-        if name != "loss"
+        for name, value in losses.items()
     }
-    return result.loss * ranks, metrics
 
 
 def sequences(mask_BT: torch.Tensor, config: LossConfig) -> torch.Tensor:

@@ -79,6 +79,26 @@ def refuse_flag(key: str, value: Any) -> None:
             f"model_engine={value} is not supported: its checkpoints cannot be merged here",
             "leave out model_engine: weights are shared by FSDP",
         ),
+        "algorithm.filter_groups.enable": (
+            (False,),
+            "verl would draw tasks for dropped groups without end, and from those of later steps",
+            "leave it out and set a larger --rollout.tasks: groups that are alike teach nothing",
+        ),
+        "algorithm.kl_ctrl.type": (
+            ("fixed",),
+            f"algorithm.kl_ctrl.type={value}: the KL's coefficient stays as it is set here",
+            "leave it out and set --loss.kl-coef",
+        ),
+        "trainer.resume_mode": (
+            ("auto",),
+            f"trainer.resume_mode={value} would pass over what is asked before a run goes on",
+            "set --resume auto, never, or the folder of a checkpoint of the run",
+        ),
+        "trainer.resume_from_path": (
+            (),
+            "trainer.resume_from_path would pass over what is asked before a run goes on",
+            "set --resume to the folder",
+        ),
         "trainer.use_v1": (
             (True,),
             "verl's old trainer takes one context per rollout",

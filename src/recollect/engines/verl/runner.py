@@ -17,7 +17,7 @@ from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
 from recollect.engines.verl.folder import RunFolder
-from recollect.engines.verl.main import HANDED_ON
+from recollect.engines.verl.main import handed_on
 from recollect.engines.verl.merge import export
 from recollect.errors import UserError
 
@@ -75,7 +75,8 @@ def refuse(config: DictConfig) -> None:
 
 def hand_on(config: DictConfig) -> None:
     """Let workers on other nodes have the environment that they need."""
-    given = {name: os.environ[name] for name in HANDED_ON if os.environ.get(name)}
+    names = handed_on(RunFolder(Path(config.recollect.run)).config)
+    given = {name: os.environ[name] for name in names if os.environ.get(name)}
     with open_dict(config):
         environment: Any = config.ray_kwargs.ray_init.get("runtime_env") or {}
         environment = {**environment, "env_vars": {**given, **environment.get("env_vars", {})}}

@@ -47,7 +47,8 @@ class MemoryTrainer(PPOTrainerSync):
         loss.refuse(self.settings.loss)
         if self.settings.advantage == "gae":
             raise UserError(
-                "our critic is the embedded engine's", "set --advantage to grpo, or --engine local"
+                "our critic is the embedded engine's",
+                "set --advantage to grpo, or --engine embedded",
             )
         self.archive = open_archive()
         self.record: Record | None = None
@@ -123,9 +124,6 @@ class MemoryTrainer(PPOTrainerSync):
         metrics["samples/padding"] = total - own
         return batch
 
-    def _get_required_batch_multiple(self, dp_size: int) -> int:
-        return dp_size * self._updates
-
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Take exactly as many optimiser steps as configured, whatever the number of rows."""
         actor = self.config.actor_rollout_ref.actor
@@ -157,11 +155,7 @@ class MemoryTrainer(PPOTrainerSync):
         """
         batch = super()._compute_advantage(batch, metrics)
         taken = self._take(self._submitted)
-        chosen = {key.rsplit("_", 2)[0] for key in batch.keys}
-        every = not self.settings.rollout.refills  # else verl has dropped some groups
-        pairs = zip(self._submitted, taken.groups, strict=True)
-        own = [(uid, group) for uid, group in pairs if every or uid in chosen]
-        names, self._groups = [uid for uid, _ in own], [group for _, group in own]
+        names, self._groups = self._submitted, taken.groups
         metrics |= report.call_metrics(taken.failed_calls)
         fields = ["response_mask", "rollout_log_probs", "ref_log_prob"]
         rows = tq.kv_batch_get(

@@ -76,6 +76,12 @@ def refuse(config: TrainConfig) -> None:
             "on a cluster sampling and training take turns on the same GPUs",
             "set --rollout.ahead 0",
         )
+    if config.rollout.refills:
+        raise UserError(
+            "drawing tasks again for groups that are all alike is the embedded engine's: verl draws"
+            " without end, and from the tasks of later steps",
+            "set --rollout.refills 0 and a larger --rollout.tasks: such groups teach nothing",
+        )
     if config.loss.kind == "gspo" and config.loss.scope == "episode":
         raise UserError(
             "an episode's contexts are spread over processes, which gspo would have to compare",
@@ -167,14 +173,13 @@ def _algorithm(config: TrainConfig) -> Keys:
         "algorithm.use_kl_in_reward": bool(loss.kl_coef) and loss.kl_in == "reward",
         "algorithm.kl_penalty": DIVERGENCES[loss.kl],
         "algorithm.kl_ctrl.kl_coef": loss.kl_coef,
-        # Ratios are against the sampler's probabilities; with TIS, against the trainer's own.
-        "algorithm.rollout_correction.bypass_mode": not loss.tis_cap,
+        # Ratios are against the sampler's probabilities; with TIS, and where a batch is used more
+        # than once, against the trainer's own.
+        "algorithm.rollout_correction.bypass_mode": not (loss.tis_cap or config.epochs > 1),
         "algorithm.rollout_correction.rollout_is": "token" if loss.tis_cap else None,
     }
     if loss.tis_cap:
         keys["algorithm.rollout_correction.rollout_is_threshold"] = loss.tis_cap
-    if config.rollout.refills:
-        keys |= {"algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": "reward"}
     return keys
 
 
