@@ -5,9 +5,9 @@
 #
 # Before: as in memagent_7b.sh. (`recollect train hotpotqa` without --engine verl trains the same on one GPU, faster: siblings share
 # their chunks there. This is for trying out verl.)
-# A good run: a 0.5B answers about a quarter of short folds at first; `reward/mean` should have doubled by step 100. A reward that
-# stays at 0 for 20 steps has no group to learn from: shorten the texts (--tasks.documents 20) or warm the format up first.
-# Cost (by the rates of benchmarks/scale.py): 40 s a step on an H200, 2 h for 200 steps; 24 GB of memory are enough.
+# A good run: (expected, not measured) about a quarter of short folds are right at first, and `reward/mean` has doubled by step 100. A
+# reward that stays at 0 for 20 steps has no group to learn from: shorten the texts (--tasks.documents 20) or warm the format up first.
+# Cost (estimated by the rates of benchmarks/scale.py, not measured): 40 s a step on an H200, 2 h for 200 steps; 24 GB of memory are enough.
 set -euo pipefail
 
 exec recollect train hotpotqa --engine verl --name memagent-0.5b \

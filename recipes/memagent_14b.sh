@@ -5,8 +5,8 @@
 #   NODES=4 bash recipes/memagent_14b.sh    4 x 8 GPUs: 256 tasks a step, 16 optimiser steps, as published for 16 nodes
 #
 # Before: as in memagent_7b.sh.
-# A good run: as the 7B's, a few points higher from the start. Published: about one day on 16 nodes.
-# Cost (benchmarks/scale.py --model Qwen2.5-14B --tasks 256, H200): 4 nodes 26 minutes a step, 16 nodes 7 minutes.
+# A good run: (expected, not measured) as the 7B's, a few points higher from the start. Published: about one day on 16 nodes.
+# Cost (estimated by benchmarks/scale.py --model Qwen2.5-14B --tasks 256, H200): 4 nodes 26 minutes a step, 16 nodes 7 minutes.
 set -euo pipefail
 NODES=${NODES:-1}
 case $NODES in 1) TASKS=32 MINI=8 SHARDS=8 ;; *) TASKS=256 MINI=16 SHARDS=16 ;; esac

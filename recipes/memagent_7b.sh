@@ -9,10 +9,11 @@
 # Before: hf download Qwen/Qwen2.5-7B-Instruct --local-dir models/Qwen2.5-7B-Instruct, then MODEL=models/Qwen2.5-7B-Instruct
 #         recollect data hotpotqa --input hotpot_train_v1.1.json hotpot_dev_distractor_v1.json --output data/hotpotqa
 #
-# A good run: held-out accuracy by the strict boxed match near 0.5 after 100 steps (published: about 0.52; the lenient match of the
-# evaluation gives about 0.8 for the same model), still rising slowly to step 400; 150 steps suffice for most of it. `reward/mean`
-# rises within 20 steps, once the warm-up is over. `behaviour_kl` stays below 0.01: more means that sampler and trainer disagree.
-# Cost (benchmarks/scale.py, H200): 7 minutes a step on 1 node (32 tasks) and on 4 (128 tasks), 45 h for 400 steps; 1,450 GPU hours on
+# A good run: published: held-out accuracy by the strict boxed match about 0.52 after 100 steps (the lenient match of the evaluation
+# gives about 0.8 for the same model), still rising slowly to step 400; 150 steps suffice for most of it. Expected, not measured here:
+# `reward/mean` rises once the warm-up is over (20 steps); `train/behaviour_kl` stays below 0.01: more means that sampler and trainer
+# disagree.
+# Cost (estimated by benchmarks/scale.py, H200): 7 minutes a step on 1 node (32 tasks) and on 4 (128 tasks), 45 h for 400 steps; 1,450 GPU hours on
 # 4 nodes, for which 3 to 4 days are published.
 set -euo pipefail
 NODES=${NODES:-1}

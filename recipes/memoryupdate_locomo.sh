@@ -8,10 +8,10 @@
 # Before: recollect data locomo --input locomo10.json --output data/locomo
 # To let a served model answer and judge, as published: --reward.reader endpoint --reward.reader-url http://HOST:8000/v1
 #   --reward.judge-url http://HOST:8000/v1 --reward.mode new+format
-# A good run: tool calls that fail below 5% by step 10 (`tools/failed`), then `reward/mean` above 0 and rising; `val/reward/mean` with
-# it. Watch the growth: a reward that rises with `growth/tokens` at its budget copies the conversation instead of choosing from it.
-# No curve was published for this system. Cost: 128 chats of up to 8K tokens a step: about a
-# minute on 8 H200s, most of it sampling.
+# A good run: (expected, not measured) below 5% of the tool calls fail by step 10 (`score/tools/failed` of `score/tools/calls`), then
+# `reward/mean` is above 0 and rises, and `val/reward/mean` with it. Watch the growth: a reward that rises with `score/growth/tokens` at
+# its budget copies the conversation instead of choosing from it. No curve was published for this system.
+# Cost (estimated): 128 chats of up to 8K tokens a step: about a minute on 8 H200s, most of it sampling.
 set -euo pipefail
 NODES=${NODES:-1}
 

@@ -4,9 +4,10 @@
 #   vllm serve Qwen/Qwen3-4B-Instruct-2507 --port 8000 --max-model-len 16384    # on another machine, or on GPUs kept out of Ray
 #   FIXED=http://HOST:8000/v1 bash recipes/two_stage_1_memory.sh                # NODES=4 for 4 x 8 GPUs
 #
-# A good run: as UMA's, with answers that change only through the memories; failed calls to the server (`calls/failed`) at 0.
+# A good run: (expected, not measured) as UMA's, with answers that change only through the memories; no failed calls to the server
+# (`endpoint/failed_calls/KIND` appears where there are any).
 # Then merge and serve the result (runs/two-stage-1-memory-1x8/model is written at the end) and run two_stage_2_qa.sh. `recollect stages`
-# does both by itself. Cost: as UMA's, less the answers, which are not trained.
+# does both by itself. Cost (estimated): as UMA's, less the answers, which are not trained.
 set -euo pipefail
 NODES=${NODES:-1}
 

@@ -4,8 +4,8 @@
 #   vllm serve runs/two-stage-1-memory-1x8/model --port 8001 --max-model-len 16384
 #   FIXED=http://HOST:8001/v1 bash recipes/two_stage_2_qa.sh                    # NODES=4 for 4 x 8 GPUs
 #
-# A good run: starts where stage 1 ended (the same pair, before any update) and rises from there. A higher rate is advised than in
-# stage 1; the published scripts kept 1e-6. Cost: as stage 1.
+# A good run: (expected, not measured) starts where stage 1 ended (the same pair, before any update) and rises from there. A higher
+# rate is advised than in stage 1; the published scripts kept 1e-6. Cost (estimated): as stage 1.
 set -euo pipefail
 NODES=${NODES:-1}
 

@@ -6,9 +6,9 @@
 #   NODES=4 bash recipes/uma.sh    4 x 8 GPUs: the same batch, four times as fast at best
 #
 # Before: nothing for the made-up ledgers of the preset; recollect data ledger --output data/ledger and the preset ledger_qa for fixed sets.
-# A good run: `score/tools` (share of calls that succeed) above 0.9 by step 20, since it pays at once; then the answers. Sessions late
-# in a ledger stay hard longest: compare categories in the validation. No curve was published.
-# Cost: 18 chats to an episode. If they have 8,000 tokens on average, a step trains on 74M tokens: about 15 minutes on 8 H200s.
+# A good run: (expected, not measured) `score/tools/success` (share of calls that succeed) above 0.9 by step 20, since it pays at once;
+# then the answers. Sessions late in a ledger stay hard longest: compare categories in the validation. No curve was published.
+# Cost (estimated): 18 chats to an episode. If they have 8,000 tokens on average, a step trains on 74M tokens: about 15 minutes on 8 H200s.
 set -euo pipefail
 NODES=${NODES:-1}
 

@@ -71,6 +71,7 @@ def test_the_window_that_is_given_is_the_servers():
         ("trainer.use_v1=False", "trainer.use_v1"),
         ("model_engine=megatron", "FSDP"),
         ("algorithm.filter_groups.enable=True", "--rollout.tasks"),
+        ("trainer.v1.sampler.sync_refill_failed_groups=True", "leave it out"),
         ("algorithm.kl_ctrl.type=adaptive", "--loss.kl-coef"),
         ("trainer.resume_mode=disable", "--resume"),
         ("trainer.resume_from_path=/old/global_step_3", "--resume"),

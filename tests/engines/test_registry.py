@@ -63,6 +63,28 @@ def test_a_worker_that_leaves_takes_its_trials_along(clock):
     assert trials.statistics()["trials/workers"] == 1
 
 
+def test_a_late_close_is_counted_once(clock):
+    trials = registry(clock)
+    trials.open("a", "n", "slow")
+    clock.now = 11
+    assert trials.statistics()["trials/lost"] == 1
+    for _ in range(2):  # late, and once more
+        trials.close("a", "n", {"of": "a"}, Growth(created=2))
+    numbers = trials.statistics()
+    assert (numbers["trials/opened"], numbers["trials/closed"]) == (1, 1)
+    assert (numbers["trials/lost"], numbers["trials/unknown"]) == (0, 0)
+    assert numbers["trials/growth/created"] == 2 and trials.final("a").state == {"of": "a"}
+
+
+def test_the_end_of_a_run_ends_all_of_its_trials(clock):
+    trials = registry(clock)
+    for i in range(3):
+        trials.open(f"t{i}", "n", f"w{i}")
+    trials.close("t0", "n", {}, Growth())
+    assert trials.end() == 2 and trials.end() == 0
+    assert trials.live() == {} and trials.statistics()["trials/workers"] == 0
+
+
 def test_only_the_latest_states_stay(clock):
     trials = registry(clock, kept=2)
     for name in "abc":

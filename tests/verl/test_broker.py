@@ -106,6 +106,18 @@ def test_an_older_broker_is_replaced(cluster, monkeypatch):
     broker = brokers.open_broker()
     monkeypatch.setattr(brokers, "__version__", "99")
     # The new one is started with this process's code, whose version the old one does not tell.
+    new = brokers.open_broker()
+    assert new._actor_id != broker._actor_id
+    assert ray.get(new.runs.remote()) == []  # it answers, and knows nothing yet
     with pytest.raises(ray.exceptions.RayActorError):
-        brokers.open_broker()
         ray.get(broker.runs.remote())
+
+
+def test_a_run_that_ends_leaves_no_trial_open(cluster):
+    broker = brokers.open_broker()
+    ray.get(broker.open.remote("run-5", "t", "n", "w"))
+    ray.get(broker.open.remote("run-6", "t", "n", "w"))
+    assert brokers.end_run("run-5") == 1
+    assert ray.get(broker.live.remote("run-5")) == {}
+    assert ray.get(broker.live.remote("run-6")) == {"t": "w"}
+    assert brokers.end_run("unheard of") == 0

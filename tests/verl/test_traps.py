@@ -7,28 +7,34 @@ some, on what our loop makes.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
 import torch
+import transfer_queue as tq
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from tensordict import NonTensorStack, TensorDict
+from transfer_queue import KVBatchMeta
 from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.protocol import DataProto
 from verl.trainer.ppo.v1 import agent_loop_tq, utils
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from recollect.config import TrainConfig
 from recollect.engines.verl import loss, runner
+from recollect.engines.verl.archive import Taken
 from recollect.engines.verl.loop import MemoryLoop, outputs
-from recollect.engines.verl.trainer import spread
+from recollect.engines.verl.trainer import MemoryTrainer, spread
 from recollect.errors import UserError
 from recollect.presets import preset
 from recollect.train.comparison import compare
 from recollect.train.report import episode_metrics
-from recollect.types import Failure
+from recollect.types import Episode, Failure
 from tests.engines.rows import context, episode, task
 
 Worker = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
@@ -141,6 +147,104 @@ def test_5_a_context_keeps_its_own_reward():
     assert got[0] == got[1] + 1.0
 
 
+class Queue:
+    """A TransferQueue in this process: the rows of a batch, and what was put into them in turn."""
+
+    def __init__(self, monkeypatch, groups: list[list[Episode]], stored) -> None:
+        keys: list[str] = []
+        fields: dict[str, list[torch.Tensor]] = {}
+        for uid, group in enumerate(groups):
+            for own in group:
+                kept = stored(outputs(own, 100, [0]), uid=f"u{uid}", session_id=own.rollout)
+                keys += kept["keys"]
+                for name in ("response_mask", "rm_scores", "rollout_log_probs"):
+                    fields.setdefault(name, []).extend(kept["fields"][name].unbind())
+        nested = {
+            name: torch.nested.as_nested_tensor([row.float() for row in rows], layout=torch.jagged)
+            for name, rows in fields.items()
+        }
+        uids = NonTensorStack(*(key.split("_")[0] for key in keys))
+        self.rows = TensorDict({**nested, "uid": uids}, batch_size=len(keys))
+        self.batch = KVBatchMeta(keys=keys, tags=[{} for _ in keys], partition_id="train")
+        self.puts: list[TensorDict] = []
+        monkeypatch.setattr(tq, "kv_batch_get", self.get)
+        monkeypatch.setattr(tq, "kv_batch_put", self.put)
+
+    def get(self, keys, partition_id, select_fields):
+        return self.rows.select(*select_fields, strict=False).clone()
+
+    def put(self, keys, partition_id, fields):
+        """Store, and name all that is stored by now: workers fetch what the batch names."""
+        self.puts.append(fields)
+        names = set().union(*(put.keys() for put in (self.rows, *self.puts)))
+        return KVBatchMeta(
+            keys=keys, tags=[{} for _ in keys], partition_id=partition_id, fields=sorted(names)
+        )
+
+    def advantages(self, put: int) -> list[float]:
+        """The advantage of every row after that put, which is the same at all its tokens."""
+        masks = self.rows["response_mask"].unbind()
+        own = [a[m > 0] for a, m in zip(self.puts[put]["advantages"].unbind(), masks, strict=True)]
+        assert all(torch.allclose(row, row[0].expand_as(row)) for row in own)
+        return [float(row[0]) for row in own]
+
+
+def advantages_of(monkeypatch, stored, advantage: str, estimator: str, group: list[Episode]):
+    """Run our trainer's advantages over a batch; return verl's own and those it trains on."""
+    queue, _ = compared(monkeypatch, stored, settings(advantage), estimator, group)
+    return queue.advantages(0), queue.advantages(-1)
+
+
+def compared(monkeypatch, stored, config: TrainConfig, estimator: str, group: list[Episode]):
+    """Run our trainer's advantages over a batch; return the queue, and the batch as it goes on."""
+    queue = Queue(monkeypatch, [group], stored)
+    trainer = object.__new__(MemoryTrainer)
+    trainer.settings = config
+    bypass = "algorithm.rollout_correction.bypass_mode=true"
+    trainer.config = composed(f"algorithm.adv_estimator={estimator}", bypass)
+    trainer._submitted, trainer._parts = ["u0"], [list(range(len(queue.batch.keys)))]
+    trainer._take = lambda uids: Taken([group], Counter())
+    metrics: dict[str, Any] = {}
+    batch = trainer._compute_advantage(queue.batch, metrics)
+    assert metrics["episodes/total"] == len(group)
+    return queue, batch
+
+
+def test_what_our_loss_needs_reaches_the_workers(monkeypatch, stored):
+    """verl's workers fetch the fields that a batch names, not all that are stored."""
+    from dataclasses import replace
+
+    config = settings("grpo")
+    config = replace(config, loss=replace(config.loss, kind="cispo"))
+    group = [three_contexts(rollout=i, reward=float(i)) for i in range(2)]
+    queue, batch = compared(monkeypatch, stored, config, "grpo", group)
+    assert {"advantages", loss.WEIGHTS, "rm_scores"} <= set(batch.fields)
+    weights = [row.sum() for row in queue.puts[-1][loss.WEIGHTS].unbind()]
+    assert sum(weights) == pytest.approx(1.0)
+
+
+def test_4_what_is_trained_counts_episodes_where_verl_counts_contexts(monkeypatch, stored):
+    group = [
+        episode(*[context([1], [2, 3])] * n, rollout=i, reward=reward)
+        for i, (reward, n) in enumerate([(1.0, 1), (0.0, 3), (0.25, 2)])
+    ]
+    theirs, ours = advantages_of(monkeypatch, stored, "rloo", "rloo", group)
+    wanted = [0.875, *[-0.625] * 3, *[-0.25] * 2]  # each less the mean of the other two episodes
+    assert ours == pytest.approx(wanted)
+    assert theirs != pytest.approx(wanted, abs=0.05)
+
+
+def test_5_what_is_trained_are_the_rewards_of_contexts(monkeypatch, stored):
+    group = [
+        episode(context([1], [2], reward=1.0), context([1], [3], reward=0.0), rollout=0, reward=0),
+        episode(context([1], [2], reward=0.0), context([1], [3], reward=0.0), rollout=1, reward=0),
+    ]
+    theirs, ours = advantages_of(monkeypatch, stored, "grpo", "grpo", group)
+    assert theirs == pytest.approx([0.0] * 4)  # of the last contexts' rewards, which are equal
+    assert ours[0] == pytest.approx(ours[1] + 1.0)
+    assert ours[0] > 0 > ours[2]
+
+
 def test_7_the_loop_is_registered_once_and_made_anew_for_every_episode():
     entry = agent_loop._agent_loop_registry["recollect"]
     assert entry == {"_target_": "recollect.engines.verl.loop.MemoryLoop"}
@@ -198,6 +302,27 @@ def test_13_a_failed_episode_leaves_only_its_group(stored):
     pair = [three_contexts(reward=1.0), failed, three_contexts(reward=0.0, rollout=2)]
     got = spread(["u_0_0", "u_2_0"], ["u"], [pair], compare(settings("grpo"), [pair]))
     assert got == [0.5, -0.5]
+
+
+def test_13_a_step_of_failures_alone_says_why(monkeypatch):
+    """verl: "no materializable trajectories". Its own buffer looks at what its queue holds."""
+    done = {"is_prompt": True, "status": "finished", "global_steps": 3}
+    monkeypatch.setattr(tq, "kv_list", lambda: {"train": {"a": dict(done), "b": dict(done)}})
+    failed = [
+        episode(rollout=i, reward=None, failure=Failure("endpoint", "Timeout", "no answer"))
+        for i in range(2)
+    ]
+    trainer = object.__new__(MemoryTrainer)
+    trainer.config = composed("data.train_batch_size=2")
+    trainer.parameter_sync_step, trainer.global_steps = 1, 3
+    trainer.replay_buffer = ReplayBuffer("sync", trainer.config.trainer, None, "drop", {}, 0.01)
+    trainer.prepare_step = lambda: trainer._submitted.extend(["a", "b"])
+    trainer._take = lambda uids: Taken([failed, failed], Counter())
+    with pytest.raises(UserError, match=r"all 4 episodes of step 3 failed.*no answer"):
+        trainer.step({}, {})
+    trainer._take = lambda uids: Taken([[], []], Counter())  # nothing came: verl's own words
+    with pytest.raises(RuntimeError, match="no materializable"):
+        trainer.step({}, {})
 
 
 @pytest.mark.parametrize(

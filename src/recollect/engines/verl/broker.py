@@ -9,6 +9,7 @@ registry of its own. `stores` reports to it from the workers; anybody may ask it
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from typing import Any
 
@@ -52,6 +53,10 @@ class MemoryBroker:
         """End the trials of a worker that is gone."""
         return self._of(run).leave(owner)
 
+    def end(self, run: str) -> int:
+        """End the trials of all workers of a run that is over."""
+        return self._runs[run].end() if run in self._runs else 0
+
     def final(self, run: str, trial: str) -> Final | None:
         """Return how a trial ended."""
         return self._runs[run].final(trial) if run in self._runs else None
@@ -87,10 +92,23 @@ class MemoryBroker:
 def open_broker() -> Any:
     """Find the cluster's broker, or start it. One of an older version is replaced."""
     broker = _start()
-    if ray.get(broker.version.remote()) != __version__:
-        ray.kill(broker)
-        broker = _start()
-    return broker
+    if ray.get(broker.version.remote()) == __version__:
+        return broker
+    ray.kill(broker)
+    # Its name is free a moment later; until then the old one would be found under it.
+    while (new := _start())._actor_id == broker._actor_id:
+        time.sleep(0.05)
+    return new
+
+
+def end_run(run: str) -> int:
+    """End what a run's workers left open, if anybody keeps a broker; return how many trials."""
+    try:
+        find_broker()
+    except ValueError:
+        return 0
+    ended: int = ray.get(open_broker().end.remote(run))
+    return ended
 
 
 def find_broker() -> Any:

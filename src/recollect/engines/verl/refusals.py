@@ -84,6 +84,11 @@ def refuse_flag(key: str, value: Any) -> None:
             "verl would draw tasks for dropped groups without end, and from those of later steps",
             "leave it out and set a larger --rollout.tasks: groups that are alike teach nothing",
         ),
+        "trainer.v1.sampler.sync_refill_failed_groups": (
+            (False,),
+            "verl would draw tasks for failed groups from those of later steps",
+            "leave it out: a failed episode leaves its group, and is counted",
+        ),
         "algorithm.kl_ctrl.type": (
             ("fixed",),
             f"algorithm.kl_ctrl.type={value}: the KL's coefficient stays as it is set here",

@@ -14,8 +14,9 @@ from typing import Any
 
 from recollect.memory.changes import Growth
 
-LEASE = 3600.0
-"""Seconds after which a worker that was not heard of counts as lost."""
+LEASE = 900.0
+"""Seconds after which a worker that was not heard of counts as lost. One with open trials tells of
+itself every minute that they are used; the end of a run is told, and waits for no lease."""
 KEPT = 4096
 """Final states that stay to be asked for."""
 
@@ -69,6 +70,7 @@ class Registry:
         self._open: dict[str, Open] = {}
         self._heard: OrderedDict[str, float] = OrderedDict()  # owners, the longest silent first
         self._finals: OrderedDict[str, Final] = OrderedDict()
+        self._lost: OrderedDict[str, None] = OrderedDict()  # whose worker may still be heard of
 
     def open(self, trial: str, namespace: str, owner: str) -> bool:
         """Register a trial; False if it is open already."""
@@ -87,18 +89,21 @@ class Registry:
         self._heard.move_to_end(owner)
 
     def close(self, trial: str, namespace: str, state: dict[str, Any], growth: Growth) -> None:
-        """End a trial and keep its final state."""
+        """End a trial and keep its final state; one that is ended already is not counted again."""
         known = self._open.pop(trial, None)
-        if known is None:
-            self.tally.unknown += 1
-        else:
+        if known is not None:
             self.hear(known.owner)
-        self.tally.closed += 1
+            self.tally.closed += 1
+        elif trial in self._lost:  # its worker was only late
+            del self._lost[trial]
+            self.tally.lost -= 1
+        elif trial in self._finals:  # a call that was sent twice
+            return
+        else:
+            self.tally.unknown += 1
+            self.tally.closed += 1
         self.tally.growth += growth
-        self._finals[trial] = Final(trial, namespace, state, growth)
-        self._finals.move_to_end(trial)
-        while len(self._finals) > self.kept:
-            self._finals.popitem(last=False)
+        _keep(self._finals, trial, Final(trial, namespace, state, growth), self.kept)
 
     def leave(self, owner: str) -> int:
         """End the trials of a worker that is gone; return how many there were."""
@@ -106,9 +111,14 @@ class Registry:
         lost = [trial for trial, held in self._open.items() if held.owner == owner]
         for trial in lost:
             del self._open[trial]
+            _keep(self._lost, trial, None, self.kept)
         self.tally.closed += len(lost)
         self.tally.lost += len(lost)
         return len(lost)
+
+    def end(self) -> int:
+        """End the trials of all workers; return how many there were."""
+        return sum(self.leave(owner) for owner in list(self._heard))
 
     def expire(self) -> int:
         """End the trials of workers that were silent for the length of a lease; return how many."""
@@ -146,3 +156,11 @@ class Registry:
             "growth/tokens": growth["tokens"],
         }
         return {f"trials/{name}": float(value) for name, value in counts.items()}
+
+
+def _keep(table: OrderedDict[str, Any], name: str, value: Any, most: int) -> None:
+    """Put something last into a table that forgets the oldest."""
+    table[name] = value
+    table.move_to_end(name)
+    while len(table) > most:
+        table.popitem(last=False)

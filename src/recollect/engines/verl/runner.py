@@ -30,10 +30,16 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
 
     def run(self, config: DictConfig) -> None:
         """Train to the end."""
+        from recollect.engines.verl.broker import end_run
         from recollect.engines.verl.trainer import MemoryTrainer
 
         TRAINER_REGISTRY["sync"] = MemoryTrainer
-        super().run(config)
+        name = str(config.recollect.run)
+        end_run(name)  # what a run of this folder that was killed left open
+        try:
+            super().run(config)
+        finally:
+            end_run(name)  # Ray ends its workers before they could tell of themselves
 
 
 @hydra.main(  # type: ignore[untyped-decorator]

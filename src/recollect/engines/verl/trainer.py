@@ -167,10 +167,11 @@ class MemoryTrainer(PPOTrainerSync):
         compared = compare(self.settings, groups)
         metrics |= {**report.episode_metrics(self._groups), **charges}
         metrics |= counts(groups)
-        self._write(batch, rows["response_mask"], spread(batch.keys, names, groups, compared))
-        return batch
+        value_B = spread(batch.keys, names, groups, compared)
+        return self._write(batch, rows["response_mask"], value_B)
 
-    def _write(self, batch: Any, mask: torch.Tensor, value_B: Sequence[float]) -> None:
+    def _write(self, batch: Any, mask: torch.Tensor, value_B: Sequence[float]) -> Any:
+        """Put advantages into the rows; return the batch, which names all that workers fetch."""
         own = [own.float() * value for own, value in zip(mask.unbind(), value_B, strict=True)]
         fields = {"advantages": own, "returns": own}
         if not loss.is_native(self.settings.loss):
@@ -186,7 +187,7 @@ class MemoryTrainer(PPOTrainerSync):
             name: torch.nested.as_nested_tensor(rows, layout=torch.jagged)
             for name, rows in fields.items()
         }
-        tq.kv_batch_put(
+        return tq.kv_batch_put(
             keys=batch.keys,
             partition_id=batch.partition_id,
             fields=TensorDict(nested, batch_size=len(batch)),

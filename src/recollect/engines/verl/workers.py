@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from recollect import __version__
@@ -32,7 +32,6 @@ class Node:
     shared_memory: int = 0
     """Free bytes in /dev/shm."""
     memory: int = 0
-    extra: dict[str, str] = field(default_factory=dict)
 
 
 def versions(names: tuple[str, ...] = (*PACKAGES, *SERVERS)) -> dict[str, str]:
