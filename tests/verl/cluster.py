@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from recollect import disk
 from recollect.config import TrainConfig
 from recollect.engines.verl.cpu_keys import ENVIRONMENT, cpu_keys
 from recollect.engines.verl.launch import ENTRY, environment, plan_launch, write_folder
 from recollect.engines.verl.translate import written
+from recollect.errors import UserError
 
 LIMIT = 900.0
 
@@ -65,6 +67,9 @@ def kill_when(process: subprocess.Popen[bytes], log: Path, happened: Callable[[]
         assert time.monotonic() < deadline, _told(log.read_text())
         time.sleep(0.05)
     kill(process)
+    while not _released(log.with_suffix("")):  # Ray's workers notice a moment later
+        assert time.monotonic() < deadline, "a worker of the killed run holds its folder"
+        time.sleep(0.05)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -73,9 +78,12 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait(60)
 
 
-def last(rows: list[Mapping[str, Any]], name: str) -> float:
-    """Return the latest value of a metric."""
-    return [row[name] for row in rows if name in row][-1]
+def _released(folder: Path) -> bool:
+    try:
+        disk.lock(folder).close()
+    except UserError:
+        return False
+    return True
 
 
 def _told(text: str) -> str:
