@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -70,7 +71,13 @@ def test_a_signal_to_this_process_alone_reaches_the_run(name):
         "time.sleep(60)\n"
         "sys.exit(1)\n"
     )
-    assert wait_for([sys.executable, "-c", code], os.environ) == 7
+    number = getattr(signal, name)
+    # Where tests run in the background some are ignored, and stay so.
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        assert wait_for([sys.executable, "-c", code], os.environ) == 7
+    finally:
+        signal.signal(number, before)
 
 
 def test_workers_get_the_keys_of_servers_that_are_named():

@@ -122,17 +122,24 @@ def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
 
 def wait_for(command: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a command to its end; a signal to stop reaches it, even one to this process alone."""
-    # In a group of its own a terminal's Ctrl-C does not reach it: it gets every signal once.
-    process = subprocess.Popen(command, env=env, process_group=0)
+    started: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
 
     def hand_on(number: int, _frame: FrameType | None) -> None:
-        process.send_signal(number)  # it ends in its own time
+        if started:
+            started[0].send_signal(number)  # it ends in its own time
+        else:
+            early.append(number)
 
     stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     heard = [number for number in stops if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, hand_on) for number in heard}
     try:
-        return process.wait()
+        # In a group of its own a terminal's Ctrl-C does not reach it: it gets every signal once.
+        started.append(subprocess.Popen(command, env=env, process_group=0))
+        for number in early:
+            started[0].send_signal(number)
+        return started[0].wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
