@@ -6,7 +6,7 @@ import importlib.util
 import os
 
 from recollect.engines.verl.cpu_keys import ENVIRONMENT
-from recollect.engines.verl.main import PLUGIN
+from recollect.engines.verl.environment import PLUGIN
 
 if importlib.util.find_spec("verl") is None:
     collect_ignore_glob = ["test_*.py"]

@@ -13,8 +13,8 @@ from verl.experimental.agent_loop.agent_loop import (
 
 from recollect.engines.verl.archive import find_archive
 from recollect.engines.verl.crew import Crew, crew_of
+from recollect.engines.verl.environment import NAME
 from recollect.engines.verl.outputs import compact, make_row, trained_contexts
-from recollect.engines.verl.plugin import NAME
 from recollect.engines.verl.policy import ServedPolicy
 from recollect.errors import UserError
 from recollect.types import Episode, Sampling

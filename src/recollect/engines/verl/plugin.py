@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 
-NAME = "recollect"
-"""Of the agent loop and of the rollout engine."""
+from recollect.engines.verl.environment import NAME
 
 if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
     from recollect.engines.verl import cpu

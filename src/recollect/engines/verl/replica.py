@@ -15,7 +15,7 @@ import torch
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-from recollect.engines.verl.plugin import NAME
+from recollect.engines.verl.environment import NAME
 from recollect.errors import UserError
 from recollect.policies.local import LocalPolicy
 from recollect.train.model import load_model

