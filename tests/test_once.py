@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -100,3 +101,26 @@ def test_only_so_many_are_kept():
         assert list(once.values) == [7, 8, 9]
 
     asyncio.run(main())
+
+
+def test_a_failure_after_all_have_left_is_no_news():
+    complaints: list[dict] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, it: complaints.append(it))
+        once: Once[str, int] = Once()
+
+        async def compute() -> int:
+            await asyncio.sleep(0)
+            raise OSError("gone")
+
+        asker = asyncio.create_task(once.get("k", compute))
+        await asyncio.sleep(0)
+        asker.cancel()
+        await asyncio.gather(asker, return_exceptions=True)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(main())
+    assert not complaints

@@ -27,6 +27,7 @@ class Once(Generic[K, V]):
         # A flight of a loop that has ended will never land.
         if flight is None or flight.get_loop() is not asyncio.get_running_loop():
             flight = asyncio.ensure_future(self._compute(key, compute))
+            flight.add_done_callback(_noticed)
             self._flights[key] = flight
         # Shielded: whoever asked first may be cancelled while others still wait.
         return await asyncio.shield(flight)
@@ -41,3 +42,9 @@ class Once(Generic[K, V]):
         finally:
             if self._flights.get(key) is asyncio.current_task():
                 del self._flights[key]
+
+
+def _noticed(flight: asyncio.Task[V]) -> None:
+    """Look at how a flight ended: one that fails after all who asked have left is no one's news."""
+    if not flight.cancelled():
+        flight.exception()
