@@ -61,9 +61,14 @@ def make_tokenizer(wording: Wording, prompts: FoldPrompts) -> HFTokenizer:
     texts += [" ".join((*wording.people, *wording.values, NO_MEMORY, NOTHING, "\\boxed{", "}"))]
     texts += [" ".join(values) for values in wording.values.values()]
     words = [word for text in texts for word in re.findall(WORDS, text)]
+    return word_tokenizer(words, WORDS)
+
+
+def word_tokenizer(words: Sequence[str], pattern: str) -> HFTokenizer:
+    """Give every word a token, and the control tokens; a pattern cuts texts into words."""
     vocabulary = dict.fromkeys(["<pad>", "<unk>", END, *ROLES, *words])
     backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, "<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
     backend.decoder = decoders.WordPiece(cleanup=True)  # no space before a full stop
     hf = PreTrainedTokenizerFast(
         tokenizer_object=backend,

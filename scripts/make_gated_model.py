@@ -19,15 +19,15 @@ from pathlib import Path
 from random import Random
 
 import torch
-from make_demo_model import DEMO, END, ROLES, TEMPLATE, WORDS, Row, make_network, warm_start
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import GenerationConfig, PreTrainedTokenizerFast
+from make_demo_model import DEMO, END, WORDS, Row, make_network, warm_start, word_tokenizer
+from transformers import GenerationConfig
 
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import GatedAgent, GatedPrompts
 from recollect.chat import Model
-from recollect.config import AnswerConfig, GatesConfig, TrainConfig, ValidationConfig
+from recollect.config import TrainConfig, ValidationConfig
 from recollect.rendering import Renderer
+from recollect.reward_settings import AnswerConfig, GatesConfig
 from recollect.rewards import AnswerReward
 from recollect.rollout import Rollout
 from recollect.seeds import derive
@@ -73,19 +73,7 @@ def make_tokenizer() -> HFTokenizer:
     words = [w for values in wording.values.values() for w in values]
     words += ["Which", "did", "I", "choose", "first", "last", "?", "chose", ".", "Memory", ":"]
     words += ["Answer", "\\boxed{", "}", *wording.values, *NO_MEMORY.split(), *TAGS, *CHOICES]
-    vocabulary = dict.fromkeys(["<pad>", "<unk>", END, *ROLES, *words])
-    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, "<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
-    backend.decoder = decoders.WordPiece(cleanup=True)
-    hf = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token=END,
-        additional_special_tokens=list(ROLES),
-        chat_template=TEMPLATE,
-    )
-    return HFTokenizer(hf, len(vocabulary), [hf.convert_tokens_to_ids(END)])
+    return word_tokenizer(words, pattern)
 
 
 @dataclass(frozen=True)

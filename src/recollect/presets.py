@@ -12,21 +12,19 @@ from recollect.agents.curator import CuratorAgent, CuratorPrompts
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
-from recollect.config import (
+from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.errors import UserError
+from recollect.memory.bank_tools import BankTools
+from recollect.memory.retrieval import Retrieval
+from recollect.memory.tools import MemoryTools
+from recollect.reward_settings import (
     AnswerAndToolsConfig,
     AnswerConfig,
     CallbacksConfig,
     DeltaConfig,
     GatesConfig,
-    RolloutConfig,
     RoundsConfig,
-    TrainConfig,
-    ValidationConfig,
 )
-from recollect.errors import UserError
-from recollect.memory.bank_tools import BankTools
-from recollect.memory.retrieval import Retrieval
-from recollect.memory.tools import MemoryTools
 from recollect.tasks.babilong import BabiLong
 from recollect.tasks.hotpotqa import HotpotQA
 from recollect.tasks.ledger import Ledger

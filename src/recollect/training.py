@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from recollect.config import MAY_CHANGE, DeltaConfig, TrainConfig
+from recollect.config import MAY_CHANGE, TrainConfig
 from recollect.display import (
     Display,
     Report,
@@ -18,6 +18,7 @@ from recollect.display import (
     rollout_table,
 )
 from recollect.errors import UserError
+from recollect.reward_settings import DeltaConfig
 from recollect.rollout import Group
 from recollect.runs import Run
 from recollect.trackers import Tracker, open_trackers

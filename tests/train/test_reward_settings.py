@@ -8,7 +8,6 @@ from typing import get_args
 
 import pytest
 
-from recollect.config import DeltaConfig, Metric
 from recollect.delta import MemoryDelta
 from recollect.errors import UserError
 from recollect.judge import Judge
@@ -16,6 +15,7 @@ from recollect.metrics import METRICS
 from recollect.presets import PRESETS, preset
 from recollect.readers import EvidenceReader, MetricScorer, TextReader
 from recollect.remote import RemoteModel
+from recollect.reward_settings import DeltaConfig, Metric
 from recollect.rewards import AnswerReward
 from recollect.train.wiring import make_reward
 

@@ -13,7 +13,7 @@ from recollect.agents.bank import BankAgent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
 from recollect.chat import Model
-from recollect.config import AnswerAndToolsConfig, AnswerConfig, DeltaConfig, EmbedConfig
+from recollect.config import EmbedConfig
 from recollect.delta import MemoryDelta
 from recollect.embed.memories import EmbedOptions, embed_memories
 from recollect.errors import UserError
@@ -25,6 +25,7 @@ from recollect.policies.scripted import ScriptedPolicy, replies
 from recollect.presets import PRESETS
 from recollect.readers import TextReader
 from recollect.rendering import Renderer
+from recollect.reward_settings import AnswerAndToolsConfig, AnswerConfig, DeltaConfig
 from recollect.rewards import AnswerAndTools, AnswerReward
 from recollect.tasks.locomo_folder import Locomo
 from recollect.tasks.recall import Recall

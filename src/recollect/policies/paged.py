@@ -21,13 +21,12 @@ from recollect.policies.decoder import Burst, Decoder, Rows
 from recollect.policies.draw import uniforms
 from recollect.policies.graphs import put
 from recollect.policies.half import SamplerCopy
-from recollect.policies.paged_attention import PagedCache
+from recollect.policies.paged_attention import PagedCache, keys_of
 from recollect.policies.paged_requests import Read, Request, way_of
 from recollect.policies.pages import Pages
 from recollect.policies.pick import pick
 from recollect.policies.reader import Reader, Runs
 from recollect.policies.requests import Heard, stop_reason
-from recollect.train.attention import Heads
 from recollect.train.model import LoadedModel
 from recollect.types import Completion, Sampling
 
@@ -346,21 +345,3 @@ class PagedPolicy:
             # The newest token's keys were not computed, nor any beyond it that count.
             self._pages.name(request.pages, request.whole[:-1][: request.cached])
             self._free(request)
-
-
-@torch.inference_mode()
-def keys_of(model: LoadedModel) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Ask the model itself for the keys and values (Hkv, 1, D) of one token in every layer."""
-    found: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    class Probe:
-        def attend(
-            self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-        ) -> torch.Tensor:
-            found.append((key, value))
-            return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
-
-    one = torch.zeros(1, dtype=torch.long, device=model.device)
-    with model.autocast:
-        model.hidden(one, one, Probe())
-    return found

@@ -8,7 +8,8 @@ import torch
 
 from recollect.errors import UserError
 from recollect.policies.local import LocalPolicy
-from recollect.policies.paged import PagedPolicy, keys_of
+from recollect.policies.paged import PagedPolicy
+from recollect.policies.paged_attention import keys_of
 from recollect.train.model import LoadedModel
 
 Sampler = LocalPolicy | PagedPolicy

@@ -12,9 +12,10 @@ import torch
 
 from recollect.agents.base import Agent
 from recollect.chat import Model
-from recollect.config import DeltaConfig, TrainConfig
+from recollect.config import TrainConfig
 from recollect.errors import UserError
 from recollect.forks import choose_forks
+from recollect.reward_settings import DeltaConfig
 from recollect.rewards import Reward
 from recollect.rollout import Group, Rollout
 from recollect.seeds import derive

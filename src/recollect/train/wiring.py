@@ -13,15 +13,7 @@ from recollect.agents.base import Agent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.parallel import ParallelAgent
 from recollect.chat import Model
-from recollect.config import (
-    AnswerAndToolsConfig,
-    CallbacksConfig,
-    DeltaConfig,
-    EmbedConfig,
-    GatesConfig,
-    RoundsConfig,
-    TrainConfig,
-)
+from recollect.config import EmbedConfig, TrainConfig
 from recollect.delta import MemoryDelta
 from recollect.judge import Judge
 from recollect.memory.corpus import Corpus
@@ -38,6 +30,13 @@ from recollect.readers import (
 )
 from recollect.reading_rewards import WithCallbacks, WithGates, WithRounds
 from recollect.remote import RemoteModel
+from recollect.reward_settings import (
+    AnswerAndToolsConfig,
+    CallbacksConfig,
+    DeltaConfig,
+    GatesConfig,
+    RoundsConfig,
+)
 from recollect.rewards import AnswerAndTools, AnswerReward, Reward, WithMemoryRecall
 from recollect.tasks.base import RememberedFamily
 

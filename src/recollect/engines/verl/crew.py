@@ -10,13 +10,14 @@ from pathlib import Path
 
 from recollect.agents.base import Agent
 from recollect.chat import Model
-from recollect.config import DeltaConfig, TrainConfig
+from recollect.config import TrainConfig
 from recollect.engines.verl.folder import RunFolder
 from recollect.engines.verl.policy import ServedPolicy
 from recollect.engines.verl.store import TaskStore
 from recollect.engines.verl.stores import broker_line, cluster_agent
 from recollect.errors import UserError
 from recollect.rendering import Renderer, Tokenizer
+from recollect.reward_settings import DeltaConfig
 from recollect.rewards import Reward
 from recollect.roles import ROLES
 from recollect.rollout import Rollout
