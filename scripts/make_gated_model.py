@@ -25,11 +25,12 @@ from transformers import GenerationConfig
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import GatedAgent, GatedPrompts
 from recollect.chat import Model
-from recollect.config import TrainConfig, ValidationConfig
+from recollect.config import TrainConfig
 from recollect.rendering import Renderer
 from recollect.reward_settings import AnswerConfig, GatesConfig
 from recollect.rewards import AnswerReward
 from recollect.rollout import Rollout
+from recollect.rollout_settings import ValidationConfig
 from recollect.seeds import derive
 from recollect.train.model import HFTokenizer
 from recollect.training import run_training

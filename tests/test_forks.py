@@ -11,7 +11,7 @@ import pytest
 from recollect.advantages import group_advantages, grpo
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.chat import Chats, Model
-from recollect.config import LocalConfig, RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import TrainConfig
 from recollect.errors import UserError
 from recollect.forks import Fork, choose_forks
 from recollect.policies.scripted import ScriptedPolicy
@@ -19,6 +19,7 @@ from recollect.presets import preset
 from recollect.rendering import Renderer, user
 from recollect.rewards import AnswerReward
 from recollect.rollout import Rollout
+from recollect.rollout_settings import LocalConfig, RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics, without_times
 from recollect.train.comparison import make_batch, split_local
 from recollect.train.learner import Learner

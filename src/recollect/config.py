@@ -22,6 +22,12 @@ from recollect.reward_settings import (
     RoundsConfig,
 )
 from recollect.roles import ModelsConfig, staged
+from recollect.rollout_settings import (
+    LocalConfig,
+    OverlongConfig,
+    RolloutConfig,
+    ValidationConfig,
+)
 from recollect.tasks.babilong import BabiLong
 from recollect.tasks.base import RememberedFamily
 from recollect.tasks.hotpotqa import HotpotQA
@@ -37,106 +43,6 @@ from recollect.tasks.squad import Squad
 from recollect.tasks.twowiki import TwoWiki
 from recollect.tasks.world import World
 from recollect.train.settings import CriticConfig, LossConfig, ModelConfig, OptimConfig
-
-
-@dataclass(frozen=True)
-class RolloutConfig:
-    """How many episodes a step has, and how they are sampled."""
-
-    tasks: int = 32
-    """Tasks per step."""
-    n: int = 16
-    """Episodes per task: the group that is compared."""
-    temperature: float = 1.0
-    top_p: float = 1.0
-    concurrency: int = 1024
-    timeout: float | None = None
-    """Seconds before an episode counts as failed."""
-    ahead: int = 0
-    """1 makes the next step's episodes while this one's are learned from: faster, with weights one
-    update old, and a second copy of these."""
-    refills: int = 0
-    """Above 0: groups in which all did equally well are dropped, and new tasks take their places up
-    to so many times (DAPO's dynamic sampling)."""
-    curriculum: tuple[int, ...] = (1,)
-    """Multiples of the tasks' length to train at, one after the other."""
-    curriculum_steps: int = 50
-    """Steps at each of them; the last one stays."""
-
-    def __post_init__(self) -> None:
-        if self.ahead not in (0, 1):
-            raise UserError(f"rollout.ahead is {self.ahead}", "set --rollout.ahead to 0 or 1")
-        if self.refills < 0:
-            raise UserError(
-                f"rollout.refills is {self.refills}", "set --rollout.refills to 0 or more"
-            )
-        if self.curriculum_steps < 1 or not self.curriculum or min(self.curriculum) < 1:
-            raise UserError(
-                f"the curriculum is {self.curriculum}, {self.curriculum_steps} steps each",
-                "set --rollout.curriculum to multiples such as 1 2 4, and"
-                " --rollout.curriculum-steps to 1 or more",
-            )
-
-    def times(self, step: int) -> int:
-        """Return the multiple of the tasks' length in a step, counted from 1."""
-        return self.curriculum[min((step - 1) // self.curriculum_steps, len(self.curriculum) - 1)]
-
-
-@dataclass(frozen=True)
-class LocalConfig:
-    """Run the rest of some episodes again, from the very memory they had (LoGo's local groups)."""
-
-    n: int = 0
-    """Episodes that go on from one place and are compared with one another; 0 runs none again."""
-    forks: int = 1
-    """Places per task."""
-    weight: float = 1.0
-    """What their advantages count beside those of whole episodes."""
-
-    def __post_init__(self) -> None:
-        if self.n < 0 or self.n == 1:
-            raise UserError(
-                f"local.n is {self.n}: one alone has nothing to be compared with",
-                "set --local.n to 2 or more, or to 0",
-            )
-        if self.forks < 1 or self.weight <= 0:
-            raise UserError(
-                f"local.forks is {self.forks} and local.weight {self.weight}",
-                "set --local.forks to 1 or more and --local.weight above 0, or --local.n 0",
-            )
-
-
-@dataclass(frozen=True)
-class OverlongConfig:
-    """Charge episodes for replies that come near a limit (DAPO's overlong shaping)."""
-
-    limit: int = 0
-    """Tokens of a reply that cost the whole charge; 0 charges nothing."""
-    margin: int = 128
-    """The charge rises over so many tokens before the limit."""
-    charge: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.limit and not 0 < self.margin <= self.limit:
-            raise UserError(
-                f"overlong.margin is {self.margin}, of {self.limit} tokens",
-                "set --overlong.margin to at least 1 and at most --overlong.limit",
-            )
-
-
-@dataclass(frozen=True)
-class ValidationConfig:
-    """How held-out accuracy is measured."""
-
-    tasks: int = 128
-    n: int = 1
-    """Episodes per task."""
-    temperature: float = 0.0
-    top_p: float = 1.0
-    before_training: bool = True
-    lengths: tuple[int, ...] = ()
-    """At the end, also measure at these multiples of the training length."""
-    length_tasks: int = 128
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from recollect.agents.curator import CuratorAgent, CuratorPrompts
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
-from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import TrainConfig
 from recollect.errors import UserError
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.retrieval import Retrieval
@@ -25,6 +25,7 @@ from recollect.reward_settings import (
     GatesConfig,
     RoundsConfig,
 )
+from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.tasks.babilong import BabiLong
 from recollect.tasks.hotpotqa import HotpotQA
 from recollect.tasks.ledger import Ledger

@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from recollect.config import RolloutConfig
 from recollect.engines.verl.folder import RunFolder, drawn, placed, prepare
 from recollect.engines.verl.settings import from_plain, read_settings, to_plain
 from recollect.errors import UserError
 from recollect.presets import PRESETS, preset
+from recollect.rollout_settings import RolloutConfig
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.config import ValidationConfig
 from recollect.engines.verl.environment import HANDED_ON, handed_on
 from recollect.engines.verl.launch import plan_launch, wait_for, write_folder
 from recollect.errors import UserError
 from recollect.presets import preset
 from recollect.roles import ModelsConfig
+from recollect.rollout_settings import ValidationConfig
 
 
 def small(folder: Path, **changes):

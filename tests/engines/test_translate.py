@@ -11,12 +11,12 @@ from recollect.agents.callback import CallbackAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
-from recollect.config import LocalConfig, RolloutConfig
 from recollect.engines.verl.lengths import lengths
 from recollect.engines.verl.translate import merged, name_of, read, resolved, translate, written
 from recollect.errors import UserError
 from recollect.presets import PRESETS, preset
 from recollect.roles import ModelsConfig
+from recollect.rollout_settings import LocalConfig, RolloutConfig
 from recollect.train.settings import LoraConfig, LossConfig, OptimConfig
 
 RUN = Path("/runs/one")

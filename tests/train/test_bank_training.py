@@ -11,9 +11,10 @@ import torch
 
 from recollect.agents.bank import BankAgent
 from recollect.agents.bank_prompts import BankPrompts
-from recollect.config import LocalConfig, RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import TrainConfig
 from recollect.presets import preset
 from recollect.rollout import Group
+from recollect.rollout_settings import LocalConfig, RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics
 from recollect.samples import make_samples
 from recollect.tasks.ledger import Ledger

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import TrainConfig
 from recollect.errors import UserError
 from recollect.policies.local import LocalPolicy
 from recollect.presets import preset
 from recollect.rollout import Group
+from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics, without_times
 from recollect.train import checkpoint
 from recollect.train.batches import PENDING, Batches, read_groups

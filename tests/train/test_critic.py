@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import TrainConfig
 from recollect.errors import UserError
 from recollect.presets import preset
+from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics, without_times
 from recollect.train import checkpoint
 from recollect.train.critic import Critic, explained_variance, load_critic, value_loss

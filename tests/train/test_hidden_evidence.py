@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 
 from recollect.agents.fold import FoldAgent
-from recollect.config import RolloutConfig, ValidationConfig
 from recollect.memory.text import TextMemory
 from recollect.presets import preset
+from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.tasks.babilong import BabiLong
 from recollect.tasks.ruler import Ruler
 from recollect.train.learner import Learner

@@ -11,10 +11,11 @@ import pytest
 
 from recollect.advantages import step_advantages
 from recollect.agents.fold import FoldAgent, FoldPrompts
-from recollect.config import OverlongConfig, RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import TrainConfig
 from recollect.errors import UserError
 from recollect.presets import preset
 from recollect.rollout import Group
+from recollect.rollout_settings import OverlongConfig, RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics
 from recollect.train.comparison import compare, differs
 from recollect.train.learner import Learner

@@ -20,13 +20,14 @@ from recollect.agents.named import agents
 from recollect.agents.parallel import ParallelAgent
 from recollect.agents.parallel_prompts import ParallelPrompts
 from recollect.cli import main
-from recollect.config import AgentConfig, LocalConfig, RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import AgentConfig, TrainConfig
 from recollect.episodes import read_episodes
 from recollect.errors import UserError
 from recollect.plan import estimate
 from recollect.presets import PRESETS, preset
 from recollect.reading_rewards import WithCallbacks, WithGates, WithRounds
 from recollect.rollout import Group
+from recollect.rollout_settings import LocalConfig, RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics
 from recollect.tasks.recall import PLAIN, Recall
 from recollect.train.comparison import compare

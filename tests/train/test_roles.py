@@ -16,12 +16,13 @@ from recollect.advantages import grpo
 from recollect.agents.bank import BankAgent
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.cli import _config
-from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import TrainConfig
 from recollect.errors import UserError
 from recollect.evaluation.held_out import evaluate
 from recollect.presets import DEMO_MODEL, preset
 from recollect.roles import ModelsConfig
 from recollect.rollout import Group
+from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics
 from recollect.samples import make_samples
 from recollect.train import checkpoint, report

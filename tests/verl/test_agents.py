@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from recollect.config import RolloutConfig, ValidationConfig
 from recollect.engines.verl.outputs import trained_contexts
 from recollect.episodes import read_episodes
 from recollect.presets import TWO_STAGE_MODEL, preset
+from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.runs import read_metrics
 from recollect.serve.settings import ServeConfig
 from recollect.stages.server import served

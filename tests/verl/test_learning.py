@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recollect.config import RolloutConfig, ValidationConfig
 from recollect.episodes import read_episodes
 from recollect.presets import preset
+from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.runs import read_metrics
 from recollect.train.settings import OptimConfig
 from tests.verl.cluster import run

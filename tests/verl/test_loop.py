@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from recollect.chat import Model
-from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import TrainConfig
 from recollect.engines.verl.crew import Crew
 from recollect.engines.verl.folder import prepare
 from recollect.engines.verl.loop import outputs
@@ -20,6 +20,7 @@ from recollect.engines.verl.policy import ServedPolicy
 from recollect.engines.verl.trainer import spread
 from recollect.presets import preset
 from recollect.rollout import Rollout
+from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.samples import samples_of
 from recollect.train.comparison import compare
 from recollect.train.model import load_tokenizer

@@ -12,10 +12,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from recollect.config import RolloutConfig, TrainConfig, ValidationConfig
+from recollect.config import TrainConfig
 from recollect.engines.verl.merge import KNOWN, merge
 from recollect.episodes import read_episodes
 from recollect.presets import DEMO_MODEL, preset
+from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.runs import read_metrics
 from recollect.train.learner import Learner
 from recollect.train.learning import Learning
