@@ -21,7 +21,8 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from recollect.train import attention
-from recollect.train.batch import plan_micro_batches
+from recollect.train.attention import Heads
+from recollect.train.batch import Packed, pack, plan_micro_batches
 from recollect.train.model import LoadedModel
 from recollect.train.rows import Row
 from recollect.train.settings import LossConfig, OptimConfig
@@ -109,17 +110,16 @@ class Figures:
     seconds: float
     tokens: int
     gib: float
-    """Peak above weights and gradients."""
+    """Peak above what was there before: the weights, and gradients if there were any."""
 
 
 def measure(
     trainer: Trainer, samples: Sequence[Sample], share: bool, budget: int, repeats: int = 1
 ) -> Figures:
-    """Time the gradient of one mini-batch."""
+    """Time the gradient of one mini-batch, which is added to what is there."""
     trainer.share, trainer.token_budget = share, budget
     seconds = []
     for _ in range(repeats):
-        trainer.optimiser.drop()
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -127,18 +127,22 @@ def measure(
         tokens = gradient(trainer, samples)
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - started)
-        # Gradients are made on the way; what is wanted is what comes on top of them.
-        held = sum(total.nbytes for total in trainer.optimiser.gradients.values())
-        peak = torch.cuda.max_memory_allocated() - before - held
+        peak = torch.cuda.max_memory_allocated() - before
     return Figures(statistics.median(seconds), tokens, peak / 2**30)
 
 
 def fitting(
-    trainer: Trainer, samples: Sequence[Sample], share: bool, budget: int, repeats: int
+    trainer: Trainer,
+    first: Sequence[Sample],
+    samples: Sequence[Sample],
+    share: bool,
+    budget: int,
+    repeats: int,
 ) -> Figures:
-    """Measure, with micro-batches half as large for as long as memory does not suffice."""
+    """Measure after a first pass over some samples, in micro-batches halved until they fit."""
     while True:
         try:
+            measure(trainer, first, share, budget)
             return measure(trainer, samples, share, budget, repeats)
         except torch.OutOfMemoryError:
             budget //= 2
@@ -151,14 +155,29 @@ def gradient(trainer: Trainer, samples: Sequence[Sample]) -> int:
     """Add up the gradient of a mini-batch; return the tokens computed."""
     tokens = 0
     weight = 1.0 / sum(int(sample.trained.sum()) for sample in samples)
+    plan = plan_micro_batches if trainer.share else plan_rows
     with trainer.model.training():
-        for run in plan_micro_batches(samples, trainer.token_budget):
+        for run in plan(samples, trainer.token_budget):
             tokens += trainer._backward([Row(samples[i], weight) for i in run])[1]
     return tokens
 
 
+def plan_rows(samples: Sequence[Sample], token_budget: int) -> list[list[int]]:
+    """Cut samples into runs of at most `token_budget` tokens."""
+    runs: list[list[int]] = [[]]
+    left = token_budget
+    for i, sample in enumerate(samples):
+        if len(sample.token_ids) > left and runs[-1]:
+            runs.append([])
+            left = token_budget
+        runs[-1].append(i)
+        left -= len(sample.token_ids)
+    return runs
+
+
 def compare(options: argparse.Namespace) -> None:
-    """Print rows beside the trie."""
+    """Print rows beside the trie, for every share of layers that recompute."""
+    options.recompute, *more = options.recompute
     model = make_model(options)
     trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
     everything = sum(p.numel() for p in model.network.parameters())
@@ -166,50 +185,56 @@ def compare(options: argparse.Namespace) -> None:
     print(
         f"\n{options.shape}, {model.network.config.num_hidden_layers} layers,"
         f" {everything / 1e9:.2f}B weights, G = {options.group}, {options.chunks} x {CHUNK} tokens,"
-        f" {options.order}, {options.weights} weights, recompute {options.recompute:g},"
-        f" compiled {options.compile}"
+        f" {options.order}, {options.weights} weights, compiled {options.compile}"
     )
     samples = task(options.chunks, options.group, vocabulary, options.order)
+    # The shapes are those of a first chunk, of one with a memory, and of an answer.
+    first = task(min(options.chunks, 2), options.group, vocabulary, options.order)
     logical = sum(len(sample.token_ids) - 1 for sample in samples)
     rates = {"6NT": 6.0 * everything * logical, "strict": logical_flops(model, samples)}
-    print(f"{'':8}{'tokens':>10}{'seconds':>10}{'GiB':>8}{'6NT TFLOP/s':>14}{'strict':>10}")
+    print(
+        f"{'':8}{'recompute':>10}{'tokens':>10}{'seconds':>10}{'GiB':>8}{'6NT TFLOP/s':>14}"
+        f"{'strict':>10}"
+    )
     # A micro-batch of rows holds the contexts of one chunk, one of tries as many as are asked for.
     row = TEMPLATE + CHUNK + MEMORY + RESPONSE
     trie = row + options.group * (MEMORY + RESPONSE)
-    budgets = {False: options.group * row, True: trie * options.together}
+    budgets = {False: options.rows or options.group, True: options.together}
+    budgets = {False: budgets[False] * row, True: budgets[True] * trie}
     if options.order == "memory_first":
-        budgets[True] = budgets[False]
-    found = {}
-    for share, name in ((True, "trie"), (False, "rows")):
-        if not share:
-            if not options.rows:
-                return
-            model.recompute = max(options.recompute, options.rows_recompute)
-        # Rows have two shapes, a trie has one for each chunk.
-        fitting(trainer, samples if share else samples[:2], share, budgets[share], 1)
-        it = found[share] = fitting(trainer, samples, share, budgets[share], options.repeats)
-        speeds = {name: flops / it.seconds / 1e12 for name, flops in rates.items()}
+        budgets[True] = options.group * row
+    for model.recompute in (options.recompute, *more):
+        found = {}
+        for share, name in ((True, "trie"), (False, "rows")):
+            # Rows need no more than a few to warm up.
+            few = first if share else [*first[:2], first[-1]]
+            it = fitting(trainer, few, samples, share, budgets[share], options.repeats)
+            found[share] = it
+            speeds = {name: flops / it.seconds / 1e12 for name, flops in rates.items()}
+            print(
+                f"{name:8}{model.recompute:10g}{it.tokens:10}{it.seconds:10.3f}{it.gib:8.1f}"
+                f"{speeds['6NT']:14.0f}{speeds['strict']:10.0f}",
+                flush=True,
+            )
+        rows, trie_ = found[False], found[True]
         print(
-            f"{name:8}{it.tokens:10}{it.seconds:10.3f}{it.gib:8.1f}"
-            f"{speeds['6NT']:14.0f}{speeds['strict']:10.0f}"
+            f"{'ratio':18}{rows.tokens / trie_.tokens:9.2f}x{rows.seconds / trie_.seconds:9.2f}x"
+            f"{trie_.gib / rows.gib:7.2f}x"
         )
-    rows, trie = found[False], found[True]
-    print(
-        f"{'ratio':8}{rows.tokens / trie.tokens:9.2f}x{rows.seconds / trie.seconds:9.2f}x"
-        f"{trie.gib / rows.gib:7.2f}x"
-    )
 
 
 def scaling(options: argparse.Namespace) -> None:
     """Print the trie's cost against chunks and group."""
+    (options.recompute,) = options.recompute
     model = make_model(options)
     trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
     print(f"\nseconds of the trie, {options.shape}, {options.order}")
-    measure(trainer, task(1, 4, model.tokenizer.vocab_size, options.order), True, 1 << 15)
     base = None
     for chunks, group in [(3, 8), (6, 8), (12, 8), (24, 8), (6, 4), (6, 16), (6, 32)]:
-        samples = task(chunks, group, model.tokenizer.vocab_size, options.order)
-        it = measure(trainer, samples, True, 1 << 15)
+        first, samples = (
+            task(count, group, model.tokenizer.vocab_size, options.order) for count in (2, chunks)
+        )
+        it = fitting(trainer, first, samples, True, 1 << 16, 1)
         base = base or it.seconds / (3 * 8)
         print(
             f"{chunks:4} chunks, G = {group:3}: {it.seconds:8.3f} s,"
@@ -220,6 +245,7 @@ def scaling(options: argparse.Namespace) -> None:
 def check(options: argparse.Namespace) -> None:
     """Print how far the gradients of rows and trie are from one another and from float32."""
     options.shape, options.layers = "smollm2", 8
+    (options.recompute,) = options.recompute
     model = make_model(options)
     trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
     samples = task(2, 4, model.tokenizer.vocab_size, options.order)
@@ -227,6 +253,7 @@ def check(options: argparse.Namespace) -> None:
     for half in (False, True):
         model.half = half
         for share in (False, True):
+            trainer.optimiser.drop()
             measure(trainer, samples, share, 1 << 16)
             totals = trainer.optimiser.gradients
             grads[half, share] = [totals[p].clone() for p in model.trainable_parameters()]
@@ -234,6 +261,25 @@ def check(options: argparse.Namespace) -> None:
     print(f"float32: trie off rows by {distance(grads[False, True], exact):.1e}")
     for share, name in ((False, "rows"), (True, "trie")):
         print(f"bfloat16: {name} off float32 rows by {distance(grads[True, share], exact):.1e}")
+    packed = {share: pack([s.token_ids for s in samples], "cuda", share) for share in (True, False)}
+    for share, name in ((False, "rows"), (True, "trie")):
+        print(f"attention alone, bfloat16 off float32: {name} {attention_error(packed[share]):.1e}")
+
+
+def attention_error(packed: Packed) -> float:
+    """Hold the kernels of a plan against a mask in float32: the output and all gradients."""
+    tokens = len(packed.ids)
+    inputs = [torch.randn(heads, tokens, 128, device="cuda") for heads in (14, 2, 2)]
+    grad = torch.randn(tokens, 14, 128, device="cuda")
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        own = [x.bfloat16().to(dtype).requires_grad_() for x in inputs]
+        out = packed.plan.attend(Heads(0, 128**-0.5), *own)
+        out.backward(grad.bfloat16().to(dtype))
+        found.append(
+            [x.float() for x in (out.detach(), *(x.grad for x in own if x.grad is not None))]
+        )
+    return max(distance([a], [b]) for a, b in zip(*found, strict=True))
 
 
 def distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
@@ -244,6 +290,7 @@ def distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
 
 def whole_step(options: argparse.Namespace) -> None:
     """Print what a whole update takes: gradient, clipping, AdamW with its averages on the host."""
+    (options.recompute,) = options.recompute
     model = make_model(options)
     samples = task(options.chunks, options.group, model.tokenizer.vocab_size, options.order)
     optim = OptimConfig(offload=True)
@@ -269,10 +316,9 @@ def main() -> None:
     parser.add_argument("--order", choices=["chunk_first", "memory_first"], default="chunk_first")
     parser.add_argument("--group", type=int, default=16)
     parser.add_argument("--chunks", type=int, default=6)
-    parser.add_argument("--recompute", type=float, default=1.0)
+    parser.add_argument("--recompute", type=float, nargs="+", default=[1.0])
     parser.add_argument("--weights", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--rows", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--rows-recompute", type=float, default=1.0, help="if that is more")
+    parser.add_argument("--rows", type=int, help="rows in a micro-batch; a group if not given")
     parser.add_argument("--together", type=int, default=1, help="chunks of tries in a micro-batch")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--repeats", type=int, default=1)

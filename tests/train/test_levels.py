@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from recollect.train.attention import Heads
 from recollect.train.batch import Branch, TriePlan, pack
-from recollect.train.levels import Part, attend, find_nodes, join, make_parts
+from recollect.train.levels import Part, attend, cut_large, find_nodes, join, make_parts
 
 CPU = torch.device("cpu")
 
@@ -60,7 +60,7 @@ class Plain:
                 q[a:b],
                 k[c:d].repeat_interleave(times, 1),
                 v[c:d].repeat_interleave(times, 1),
-                seen.tril() if part.causal else seen,
+                seen.tril(d - c - b + a) if part.causal else seen,
             )
 
 
@@ -100,17 +100,48 @@ def test_levels_give_what_buckets_give_with_the_same_gradients(rows, share, size
 
 
 def test_a_group_with_one_prefix_is_two_calls():
-    rows = [[1, 2, 3, 4 + i, 9, 9] for i in range(5)]
+    rows = [[1, 2, 3, 4 + i, 9] for i in range(5)]
     parts = parts_of(*branches_of(rows, True))
     assert [part.causal for part in parts] == [True, False]
-    assert parts[0].cu_q.tolist() == [0, 3, 6, 9, 12, 15, 18]
-    assert parts[1].queries == slice(3, 18) and parts[1].keys == slice(0, 3)
+    assert parts[0].cu_q.tolist() == [0, 3, 5, 7, 9, 11, 13]
+    assert parts[1].queries == slice(3, 13) and parts[1].keys == slice(0, 3)
+
+
+def test_what_is_short_for_all_that_stands_below_it_takes_no_call_of_its_own():
+    rows = [[1, 2, 3 + i, 9, 9] for i in range(4)]
+    (part,) = parts_of(*branches_of(rows, True))
+    assert part.causal and part.repeated
+    assert part.keys.tolist() == [
+        0,
+        1,
+        0,
+        1,
+        2,
+        3,
+        4,
+        0,
+        1,
+        5,
+        6,
+        7,
+        0,
+        1,
+        8,
+        9,
+        10,
+        0,
+        1,
+        *range(11, 14),
+    ]
+    assert part.cu_k.tolist() == [0, 2, 7, 12, 17, 22]
 
 
 def test_nodes_are_cut_where_a_later_row_leaves():
     # abcde, abx, aby, z: the nodes are ab, cde, x, y, z
     nodes = find_nodes([(0, -1), (5, 1), (6, 1), (7, -1)], 8)
-    assert nodes.begin.tolist() == [0, 2, 5, 6, 7, 8]
+    assert nodes.begin.tolist() == [0, 2, 5, 6, 7]
+    assert nodes.after.tolist() == [2, 5, 6, 7, 8]
+    assert nodes.parent.tolist() == [-1, 0, 0, 0, -1]
     assert nodes.depth.tolist() == [0, 1, 1, 1, 0]
     assert nodes.end.tolist() == [7, 5, 6, 7, 8]
 
@@ -127,16 +158,31 @@ def branches_of(rows, share):
     return branches, len(packed.ids)
 
 
-def parts_of(branches, tokens, large=1 << 20, step=512):
+def parts_of(branches, tokens, pairs=1 << 20, step=512):
     runs = [(int(b.path[b.start]), int(b.path[b.start - 1]) if b.start else -1) for b in branches]
-    return make_parts(find_nodes(runs, tokens, step), CPU, large, step)
+    nodes = cut_large(find_nodes(runs, tokens), runs, pairs, step)
+    return make_parts(nodes, CPU, pairs, step)
 
 
 def test_large_nodes_have_calls_of_round_sizes():
     rows = [[7] * 1100 + [i] * 300 for i in range(4)]
-    parts = parts_of(*branches_of(rows, True), large=1 << 18, step=512)
+    parts = parts_of(*branches_of(rows, True), pairs=1 << 18, step=512)
     runs = [(part.causal, part.queries, part.keys) for part in parts if part.round]
     assert runs == [
         (True, slice(0, 1024), slice(0, 1024)),
         (False, slice(1024, 2048), slice(0, 1024)),
+    ]
+    # The 76 tokens that are left of the prefix stand before every row's own.
+    assert [(part.causal, part.max_q, part.max_k) for part in parts if not part.round] == [
+        (True, 300, 376),
+        (False, 252, 1024),
+    ]
+
+
+def test_small_nodes_are_not_cut():
+    rows = [[7] * 1100 + [i] * 700 for i in range(4)]
+    parts = parts_of(*branches_of(rows, True), pairs=1 << 30, step=512)
+    assert [(part.causal, part.max_q, part.max_k) for part in parts] == [
+        (True, 1100, 1100),
+        (False, 2800, 1100),
     ]

@@ -62,12 +62,6 @@ class Staged:
             self._sent.record()
 
 
-def put(values: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Begin to copy an array to the device, without waiting for what that is doing."""
-    tensor = torch.from_numpy(values)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
-
-
 def rounded(count: int, most: int, least: int = 8) -> int:
     """Round up to a size that comes again, with at most a quarter of it unused."""
     step = max(least, 1 << max(0, count.bit_length() - 3))

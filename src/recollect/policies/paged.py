@@ -19,7 +19,6 @@ import torch
 from recollect.errors import UserError
 from recollect.policies.decoder import Burst, Decoder, Rows
 from recollect.policies.draw import uniforms
-from recollect.policies.graphs import put
 from recollect.policies.half import SamplerCopy
 from recollect.policies.paged_attention import PagedCache, keys_of
 from recollect.policies.paged_requests import Read, Request, way_of
@@ -28,6 +27,7 @@ from recollect.policies.pick import pick
 from recollect.policies.reader import Reader, Runs
 from recollect.policies.requests import Heard, stop_reason
 from recollect.train.model import LoadedModel
+from recollect.train.transfer import put
 from recollect.types import Completion, Sampling
 
 PAGE = 32

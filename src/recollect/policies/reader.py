@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from recollect.policies.graphs import Graphs, Staged, put, rounded
+from recollect.policies.graphs import Graphs, Staged, rounded
 from recollect.policies.paged_attention import TILE, PagedCache, PromptPlan
 from recollect.train.model import LoadedModel
+from recollect.train.transfer import put
 
 SHORT = 1 << 14
 """Tokens up to which a pass is recorded."""

@@ -15,6 +15,7 @@ import torch
 
 from recollect.train import levels
 from recollect.train.attention import Heads, Plan, masked_attention
+from recollect.train.transfer import put
 from recollect.types import Sample
 
 Row = Sequence[int] | np.ndarray
@@ -94,7 +95,7 @@ class TriePlan:
             keys.append(index_BL.ravel())
         # One index for all buckets: the backward of a gather costs N, however few tokens it took.
         self._queries, self._keys, self._place_N = (
-            torch.from_numpy(x).to(device) for x in (_join(queries), _join(keys), place_N)
+            put(x, device) for x in (_join(queries), _join(keys), place_N)
         )
 
     def attend(
@@ -142,7 +143,13 @@ class FlashPlan:
         runs = [
             (int(b.path[b.start]), int(b.path[b.start - 1]) if b.start else -1) for b in branches
         ]
-        self._parts = levels.make_parts(levels.find_nodes(runs, tokens), device)
+        nodes = levels.find_nodes(runs, tokens)
+
+        def parts(width: int) -> list[levels.Part]:
+            pairs = levels.LARGE // width
+            return levels.make_parts(levels.cut_large(nodes, runs, pairs), device, pairs)
+
+        self._parts = cache(parts)
         self._masked = cache(lambda: TriePlan(branches, tokens, device))
 
     def attend(
@@ -156,7 +163,8 @@ class FlashPlan:
             return self._masked().attend(heads, query, key, value)
         # Under autocast rotary positions leave float32 behind, which attention would cast anyway.
         query, key = query.to(value.dtype), key.to(value.dtype)
-        return levels.attend(self._parts, heads, query, key, value, levels.Cuda())
+        parts = self._parts(query.shape[0] * query.shape[2])
+        return levels.attend(parts, heads, query, key, value, levels.Cuda())
 
 
 def _join(parts: Sequence[np.ndarray]) -> np.ndarray:
@@ -220,8 +228,8 @@ def pack(rows: Sequence[Row], device: torch.device | str, share: bool = True) ->
     for i, at in enumerate(index):
         ids[at], positions[at] = arrays[i], np.arange(len(at))
     return Packed(
-        torch.from_numpy(ids).to(device),
-        torch.from_numpy(positions).to(device),
+        put(ids, device),
+        put(positions, device),
         index,
         (FlashPlan if device.type == "cuda" else TriePlan)(branches, tokens, device),
     )

@@ -2,14 +2,15 @@
 
 The trie is cut into nodes, runs of tokens without a branch. A token sees its own node up to itself
 and every node above it whole. What stands below a node is one run of tokens, so the nodes of one
-depth take one call, and a large node one of its own with a faster kernel. The parts are joined by
-their log-sum-exp, and a kernel's backward, given the joint output and log-sum-exp, returns each
-part's exact gradient. So the cost is that of the pairs that see each other, whatever the trie.
+depth take one call, and a large node one of its own with a faster kernel; short ones take none:
+their keys stand before those of every node below. The parts are joined by their log-sum-exp, and a
+kernel's backward, given the joint output and log-sum-exp, returns each part's exact gradient. So
+the cost is that of the pairs that see each other, whatever the trie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -18,12 +19,13 @@ import numpy as np
 import torch
 
 from recollect.train.attention import Heads
+from recollect.train.transfer import put
 
 WIDEST = 256
 """Numbers per head that the kernels take."""
-LARGE = 1 << 24
-"""Pairs from which a node is worth a call of its own, which costs the host a tenth of a millisecond
-in every layer ..."""
+LARGE = 1 << 33
+"""Pairs times numbers of a query from which a node is worth a call of its own, which costs the host
+a tenth of a millisecond in every layer ..."""
 STEP = 512
 """... with numbers of keys and queries that are multiples of this: cuDNN takes half a second to
 prepare for every new shape."""
@@ -34,27 +36,49 @@ class Nodes:
     """The compressed trie over N tokens that stand in depth-first order."""
 
     begin: np.ndarray
-    """(K + 1,): node k is the tokens begin[k] to begin[k + 1]."""
+    """(K,): node k is the tokens begin[k] to after[k]."""
+    after: np.ndarray
+    parent: np.ndarray
+    """(K,): the node above it, -1 above a root."""
     depth: np.ndarray
     """(K,): nodes above it."""
     end: np.ndarray
     """(K,): where the tokens below the node end; they begin where its own end."""
 
+    @property
+    def size(self) -> np.ndarray:
+        return self.after - self.begin
 
-def find_nodes(branches: Sequence[tuple[int, int]], tokens: int, step: int = STEP) -> Nodes:
-    """Cut the trie where it branches, and after the last multiple of `step` tokens of a long node.
+    @property
+    def below(self) -> np.ndarray:
+        """(K,): tokens below the node."""
+        return self.end - self.after
+
+
+def find_nodes(branches: Sequence[tuple[int, int]], tokens: int) -> Nodes:
+    """Cut the trie where it branches.
 
     A branch is its first token and the one above that, as flat indices; -1 is above a root.
     """
-    above = dict(branches)
     cuts = {first for first, _ in branches} | {parent + 1 for _, parent in branches}
-    begin = np.array(sorted(cuts | {tokens}), dtype=np.int64)
-    whole = begin[:-1] + np.diff(begin) // step * step
-    begin = np.unique(np.concatenate([begin, whole]))
-    count = len(begin) - 1
-    depth, end = np.zeros(count, dtype=np.int64), begin[1:].copy()
-    parents = np.full(count, -1)
-    for k, first in enumerate(begin[:-1].tolist()):
+    return _nodes(np.array(sorted(cuts | {tokens}), dtype=np.int64), dict(branches))
+
+
+def cut_large(
+    nodes: Nodes, branches: Sequence[tuple[int, int]], pairs: int, step: int = STEP
+) -> Nodes:
+    """Cut large nodes after their last multiple of `step` tokens, so that the most is round."""
+    whole, below = nodes.size // step * step, nodes.below // step * step
+    large = (whole**2 >= 2 * pairs) | (whole * below >= pairs)
+    bounds = [nodes.begin, nodes.after, (nodes.begin + whole)[large]]
+    return _nodes(np.unique(np.concatenate(bounds)), dict(branches))
+
+
+def _nodes(bounds: np.ndarray, above: Mapping[int, int]) -> Nodes:
+    count = len(bounds) - 1
+    begin, after = bounds[:-1], bounds[1:]
+    depth, end, parents = np.zeros(count, dtype=np.int64), after.copy(), np.full(count, -1)
+    for k, first in enumerate(begin.tolist()):
         parent = above.get(first, first - 1)
         if parent >= 0:
             parents[k] = np.searchsorted(begin, parent, side="right") - 1
@@ -62,7 +86,7 @@ def find_nodes(branches: Sequence[tuple[int, int]], tokens: int, step: int = STE
     for k in range(count - 1, -1, -1):
         if parents[k] >= 0:
             end[parents[k]] = max(end[parents[k]], end[k])
-    return Nodes(begin, depth, end)
+    return Nodes(begin, after, parents, depth, end)
 
 
 @dataclass(frozen=True)
@@ -78,68 +102,90 @@ class Part:
     max_q: int
     max_k: int
     causal: bool
-
+    """Whether a run's last query sees all its keys, the one before it all but the last, ..."""
     round: bool
     """Whether it is one run, of sizes that come again."""
+    repeated: bool
+    """Whether a key may be in several runs."""
 
 
-Run = tuple[int, int, int, int]
-"""Begin and end of the queries, begin and end of the keys."""
+Run = tuple[int, int, list[tuple[int, int]]]
+"""Begin and end of the queries, and of every stretch of the keys."""
 
 
-def make_parts(
-    nodes: Nodes, device: torch.device, large: int = LARGE, step: int = STEP
-) -> list[Part]:
-    """Plan the calls: every node with itself, then what stands below the nodes of each depth."""
-    begin, after, end = nodes.begin[:-1].tolist(), nodes.begin[1:].tolist(), nodes.end.tolist()
-    own = [(b, a, b, a) for b, a in zip(begin, after, strict=True)]
-    is_large = [(a - b) % step == 0 and (a - b) ** 2 >= 2 * large for b, a, _, _ in own]
-    parts = [
-        _part([run], device, True, True) for run, alone in zip(own, is_large, strict=True) if alone
-    ]
-    if rest := [run for run, alone in zip(own, is_large, strict=True) if not alone]:
+def make_parts(nodes: Nodes, device: torch.device, pairs: int, step: int = STEP) -> list[Part]:
+    """Plan the calls: every node with itself, then what stands below the nodes of each depth.
+
+    From so many pairs on a call of its own is worth it for a node of round size.
+    """
+    begin, after, end = nodes.begin.tolist(), nodes.after.tolist(), nodes.end.tolist()
+    alone = (nodes.size % step == 0) & (nodes.size**2 >= 2 * pairs)
+    folded = fold(nodes, alone)
+    own = [[(begin[k], after[k])] for k in range(len(begin))]
+    for k, parent in enumerate(nodes.parent.tolist()):
+        if parent >= 0:  # whatever is folded above the parent stands among its keys already
+            own[k] = own[parent][: None if folded[parent] else -1] + own[k]
+    runs: list[Run] = [(b, a, keys) for b, a, keys in zip(begin, after, own, strict=True)]
+    parts = [_part([runs[k]], device, True, True) for k in np.flatnonzero(alone).tolist()]
+    if rest := [runs[k] for k in np.flatnonzero(~alone).tolist()]:
         parts.append(_part(rest, device, True, False))
+    seen_below = (nodes.below > 0) & ~folded
     for depth in range(int(nodes.depth.max(initial=-1)) + 1):
         rest = []
-        for k in np.flatnonzero((nodes.depth == depth) & (nodes.end > nodes.begin[1:])).tolist():
+        for k in np.flatnonzero((nodes.depth == depth) & seen_below).tolist():
             size, whole = after[k] - begin[k], (end[k] - after[k]) // step * step
-            if size % step or size * whole < large:
+            if size % step or size * whole < pairs:
                 whole = 0
+            keys = [(begin[k], after[k])]
             if whole:
-                run = (after[k], after[k] + whole, begin[k], after[k])
-                parts.append(_part([run], device, False, True))
+                parts.append(_part([(after[k], after[k] + whole, keys)], device, False, True))
             if after[k] + whole < end[k]:
-                rest.append((after[k] + whole, end[k], begin[k], after[k]))
+                rest.append((after[k] + whole, end[k], keys))
         if rest:
             parts.append(_part(rest, device, False, False))
     return parts
 
 
+def fold(nodes: Nodes, alone: np.ndarray) -> np.ndarray:
+    """Find the nodes whose keys are better repeated in the calls of all nodes below them.
+
+    A call of their own would go over the queries of all tokens below once more, so they are those
+    that are short for that. A node that is alone in its call has only its own keys there.
+    """
+    first, last = np.arange(len(nodes.begin)) + 1, np.searchsorted(nodes.begin, nodes.end)
+    counted = np.concatenate([[0], np.cumsum(alone)])
+    reached = counted[last] > counted[first - 1]
+    return (nodes.below > 0) & (nodes.size * (last - first) <= nodes.below) & ~reached
+
+
 def _part(runs: Sequence[Run], device: torch.device, causal: bool, round_: bool) -> Part:
-    q_begin, q_end, k_begin, k_end = np.array(runs, dtype=np.int64).T
-    sizes_q, sizes_k = q_end - q_begin, k_end - k_begin
+    queries = [(begin, end) for begin, end, _ in runs]
+    keys = [stretch for *_, stretches in runs for stretch in stretches]
+    sizes_q = [end - begin for begin, end in queries]
+    sizes_k = [sum(end - begin for begin, end in stretches) for *_, stretches in runs]
     return Part(
-        _select(q_begin, q_end, device),
-        _select(k_begin, k_end, device),
+        _select(queries, device),
+        _select(keys, device),
         _offsets(sizes_q, device),
         _offsets(sizes_k, device),
-        int(sizes_q.max(initial=0)),
-        int(sizes_k.max(initial=0)),
+        max(sizes_q),
+        max(sizes_k),
         causal,
         round_,
+        len(set(keys)) < len(keys),
     )
 
 
-def _select(begin: np.ndarray, end: np.ndarray, device: torch.device) -> slice | torch.Tensor:
-    """Name the runs as one slice where they touch: a slice copies nothing."""
+def _select(stretches: Sequence[tuple[int, int]], device: torch.device) -> slice | torch.Tensor:
+    """Name the tokens as one slice where the stretches touch: a slice copies nothing."""
+    begin, end = np.array(stretches, dtype=np.int64).T
     if (begin[1:] == end[:-1]).all():
         return slice(int(begin[0]), int(end[-1]))
-    runs = [np.arange(b, e) for b, e in zip(begin, end, strict=True)]
-    return torch.from_numpy(np.concatenate(runs)).to(device)
+    return put(np.concatenate([np.arange(b, e) for b, e in stretches]), device)
 
 
-def _offsets(sizes: np.ndarray, device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)).to(device)
+def _offsets(sizes: Sequence[int], device: torch.device) -> torch.Tensor:
+    return put(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32), device)
 
 
 def join(
@@ -270,16 +316,20 @@ class Attend(torch.autograd.Function):
         """Add up what the parts give, each for the joint output."""
         query, key, value, out, lse = ctx.saved_tensors
         grad = grads[0].contiguous()
-        totals = [torch.empty_like(x) for x in (query, key, value)]
+        dq, *totals = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
         for part in ctx.parts:
             at, seen = part.queries, part.keys
-            found = ctx.kernel.backward(
+            asked, *given = ctx.kernel.backward(
                 part, grad[at], query[at], key[seen], value[seen], out[at], lse[:, at], ctx.scale
             )
-            for total, index, gradient in zip(totals, (at, seen, seen), found, strict=True):
-                # The runs of one part do not overlap, so nothing is added twice.
-                total[index] = gradient if part.causal else total[index] + gradient
-        return *totals, None, None, None
+            # The runs of one part have no query in common, so none is added to twice.
+            dq[at] = asked if part.causal else dq[at] + asked
+            for total, gradient in zip(totals, given, strict=True):
+                if part.repeated:
+                    total.index_put_((seen,), gradient, accumulate=True)
+                else:
+                    total[seen] += gradient
+        return dq, *totals, None, None, None
 
 
 def attend(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,9 @@ from recollect.train.settings import LoraConfig, ModelConfig
 
 transformers_logging.disable_progress_bar()
 
+KEPT = 0.9
+"""Share of its activations that a compiled layer keeps: the least that makes it compute products of
+activations and norms again, which takes no time, and no matrix product."""
 REMEMBERED = 4096
 """Texts whose tokens are kept ..."""
 LONGEST_REMEMBERED = 1 << 16
@@ -100,13 +103,19 @@ class LoadedModel:
         """
         modules = self.network.modules()
         layers = [module for module in modules if isinstance(module, GradientCheckpointingLayer)]
+        frugal: Any = nullcontext()
+        if self.compile:
+            import torch._functorch.config as functorch
+
+            frugal = functorch.patch(activation_memory_budget=KEPT)
         try:
             for i, layer in enumerate(layers):
                 # Spread over the depth, so that memory grows evenly.
                 layer.training = int((i + 1) * self.recompute) > int(i * self.recompute)
                 if self.compile:
                     layer.forward = torch.compile(layer.forward, dynamic=True)
-            yield
+            with frugal:
+                yield
         finally:
             for layer in layers:
                 layer.training = False

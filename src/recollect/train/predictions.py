@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from recollect.train.batch import Packed, pack, plan_micro_batches
 from recollect.train.model import LoadedModel
+from recollect.train.transfer import put
 from recollect.types import Sample
 
 CHUNK = 1024
@@ -61,7 +62,7 @@ class Predictions:
         bounds = [*range(0, len(context_C), CHUNK), len(context_C)]
         arrays = (context_C, which_P, asked_P % base, prediction_T)
         chunks = np.searchsorted(which_P, bounds).tolist()
-        return cls(packed, chunks, *(torch.from_numpy(x).to(device) for x in arrays))
+        return cls(packed, chunks, *(put(x, device) for x in arrays))
 
     def logprobs(
         self, model: LoadedModel, temperature: float, entropy: bool = False

@@ -31,6 +31,7 @@ from recollect.train.predictions import Predictions, by_sample
 from recollect.train.reference import Reference
 from recollect.train.rows import Row, sequences, with_episode_ratios
 from recollect.train.settings import LossConfig, OptimConfig
+from recollect.train.transfer import put
 from recollect.types import Sample
 
 
@@ -175,7 +176,7 @@ class Trainer:
         sequence = [row.sequence for row in rows if row.sequence is not None]
         number_T = None
         if self.loss.kind == "gspo" and not sequence:
-            number_T = torch.from_numpy(sequences(samples, self.loss.scope)).to(self.model.device)
+            number_T = put(sequences(samples, self.loss.scope), self.model.device)
         tokens = TrainedTokens(
             logprob_T,
             behaviour_T=self._tensor([sample.logprobs[sample.trained] for sample in samples]),
@@ -192,7 +193,7 @@ class Trainer:
         return dataclasses.replace(result, loss=result.loss.detach()), len(predicted.packed.ids)
 
     def _tensor(self, parts: Sequence[np.ndarray]) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(self.model.device)
+        return put(np.concatenate(parts).astype(np.float32), self.model.device)
 
 
 def split_by_group(samples: Sequence[Sample], parts: int) -> list[list[int]]:
