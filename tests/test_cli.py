@@ -55,19 +55,33 @@ def test_dry_run_shows_settings_sizes_and_cost_and_starts_nothing(capsys, model,
     assert not list(tmp_path.iterdir())
 
 
-def test_dry_run_counts_copies_critics_and_what_is_run_again(capsys, model):
-    from recollect.plan import _memory, count_parameters
+def test_what_a_run_holds_in_memory(model):
+    from recollect.plan import Held, count_parameters, held
     from recollect.presets import preset
 
     plain = replace(preset("demo"), model=replace(preset("demo").model, path=str(model)))
-    size = 4 * count_parameters(model) / 2**30
 
-    def times(**changes) -> float:
-        sized = replace(plain, **changes)
-        return float(_memory(sized, 1 << 30).split()[0]) - float(_memory(plain, 1 << 30).split()[0])
+    def each(gpu: bool = False, **changes) -> Held:
+        """Bytes for every weight."""
+        it = held(replace(plain, **changes), 1 << 30, gpu)
+        return Held(it.device / 2**30, it.host / 2**30)
 
-    assert times(rollout=replace(plain.rollout, ahead=1)) == 4.0  # GiB for 2^30 weights
-    assert times(advantage="gae") == pytest.approx(4 * size, abs=0.01)
+    half = replace(plain.model, weights="bfloat16")
+    away = replace(plain.optim, offload=True)
+    assert each() == Held(4 + 4 + 8, 0)  # weights, gradients, AdamW's averages
+    assert each(rollout=replace(plain.rollout, ahead=1)) == Held(16 + 4, 0)
+    assert each(loss=replace(plain.loss, kl_coef=0.1)) == Held(16 + 4, 0)
+    assert each(gpu=True) == Held(16 + 2, 0)  # what the sampler reads
+    assert each(gpu=True, model=half) == Held(2 + 4 + 12 + 2, 0)
+    assert each(gpu=True, model=half, optim=away) == Held(2 + 4 + 2, 12)
+    assert each(optim=away) == Held(16, 0)  # a CPU's memory is the host's
+    lora = replace(plain.model, lora=replace(plain.model.lora, rank=8))
+    assert each(gpu=True, model=lora, optim=away) == Held(4 + 2, 0)
+    critic = each(advantage="gae").device - 16
+    assert critic * 2**30 == 16 * count_parameters(model)
+
+
+def test_dry_run_tells_of_epochs_and_what_is_run_again(capsys, model):
     args = ["train", "demo", "--model.path", str(model), "--dry-run", "--epochs", "3"]
     assert main([*args, "--local.n", "4"]) == 0
     text = " ".join(capsys.readouterr().out.split())

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Group, RenderableType
 
 from recollect.agents.bank import BankAgent
@@ -180,15 +181,38 @@ def _again(config: TrainConfig) -> str:
     return f"; of every task {local.n} episodes more from the middle{places}" if local.n else ""
 
 
-def _memory(config: TrainConfig, parameters: int) -> str:
-    # float32 weights; for what is trained also a gradient and AdamW's two moments
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """Bytes that stay in memory for a whole run: weights in every form, gradients, averages."""
+
+    device: int
+    host: int
+    """Where the optimiser's part of a model on a GPU is kept there."""
+
+
+def held(config: TrainConfig, parameters: int, gpu: bool) -> Held:
+    """Count what a run holds, beside activations and the sampler's cache; adapters are nothing."""
+    each = 2 if config.model.weights == "bfloat16" else 4
     trained = 0 if config.model.lora.rank else parameters
-    reference = trained if config.loss.kl_coef else 0
-    ahead = trained if config.rollout.ahead else 0  # what samples while the weights move
-    size = 4 * (parameters + 3 * trained + reference + ahead) / 2**30
+    copies = bool(config.loss.kl_coef) + bool(config.rollout.ahead)
+    device = each * (parameters + copies * trained) + 4 * trained
+    if gpu:  # what the sampler reads
+        device += 2 * parameters
     if config.advantage == "gae":
         critic = count_parameters(check_folder(config.critic.path or config.model.path))
-        size += 4 * critic * (1 if config.model.lora.rank else 4) / 2**30
+        device += 4 * critic * (1 if config.model.lora.rank else 4)
+    # AdamW's two averages, and the originals of weights that are held with less precision
+    averages = (8 if each == 4 else 12) * trained
+    away = gpu and config.optim.offload
+    return Held(device + (0 if away else averages), averages if away else 0)
+
+
+def _memory(config: TrainConfig, parameters: int) -> str:
+    name = config.model.device
+    gpu = name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())
+    it = held(config, parameters, gpu)
+    host = f", {it.host / 2**30:.2f} GiB more on the host" if it.host else ""
     return (
-        f"{size:.2f} GiB weights and optimiser, up to {config.model.cache_gib:g} GiB sampler cache"
+        f"{it.device / 2**30:.2f} GiB weights and optimiser{host},"
+        f" up to {config.model.cache_gib:g} GiB sampler cache"
     )

@@ -1,0 +1,173 @@
+"""A small model learns to fold SQuAD: before, after a warm-up, after reinforcement learning.
+
+Every seed is a warm-up, a training run and an evaluation at up to 32 times the training length,
+beside full context and BM25; seeds run at the same time, sharing the GPU. All of it goes on where
+it was stopped. docs/results/squad.md was measured with this.
+
+    python scripts/convert_smollm2.py --out models/smollm2
+    python scripts/split_squad.py dev-v1.1.json.gz --out squad
+    recollect data squad --input squad --distractors hotpotqa --output data/squad
+    python benchmarks/squad.py --model models/smollm2 --data data --out runs/squad
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from recollect.evaluation import results
+
+LENGTHS = (4, 8, 16, 32, 64, 128)
+AGENTS = ("fold", "full_context", "rag")
+RECOLLECT = (sys.executable, "-m", "recollect")
+WARM_UP = Path(__file__).parents[1] / "scripts" / "warm_up_fold.py"
+
+
+async def run(log: Path, *command: object) -> None:
+    """Run one command; what it prints goes into a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    with log.open("a") as file:
+        process = await asyncio.create_subprocess_exec(
+            *map(str, command), stdout=file, stderr=subprocess.STDOUT
+        )
+        status = await process.wait()
+    if status:
+        raise SystemExit(f"failed ({status}), see {log}")
+    print(f"{log.parent.name:8}{log.stem:10}{time.perf_counter() - started:6.0f} s", flush=True)
+
+
+async def one_seed(options: argparse.Namespace, seed: int) -> None:
+    """Warm up, train, and measure at every length."""
+    folder = options.out / f"seed{seed}"
+    warm, trained = folder / "warm", folder / "squad"
+    data = options.data / "squad"
+    if not (warm / "config.json").exists():
+        await run(
+            folder / "warm.log", sys.executable, WARM_UP, "--model", options.model, "--data", data,
+            "--out", warm, "--tasks", options.warm_up, "--seed", seed,
+        )  # fmt: skip
+    if not (trained / "model").exists():
+        await run(
+            folder / "train.log", *RECOLLECT, "train", "squad", "--model.path", warm,
+            "--tasks.folder", data, "--seed", seed, "--steps", options.steps, "--folder", folder,
+            "--model.cache-gib", options.cache_gib, "--val.tasks", options.n, "--val.lengths",
+            *options.more,
+        )  # fmt: skip
+    await evaluate(options, trained / "model", folder)
+
+
+async def evaluate(options: argparse.Namespace, model: Path, folder: Path) -> None:
+    """Measure every way of reading with one model: many at the training length, fewer beyond."""
+    for name, lengths, n in (("short", LENGTHS[:1], options.n), ("long", LENGTHS[1:], options.far)):
+        tasks = "squad@" + ",".join(f"{length}docs" for length in lengths)
+        await run(
+            folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", tasks, "--data", options.data,
+            "--model", model, "--agents", *AGENTS, "--n", n, "--temperature", 0,
+            "--chunk-size", 256, "--max-memory-tokens", 80, "--max-answer-tokens", 64,
+            "--no-closed-book",
+            "--concurrency", 512, "--cache-gib", options.cache_gib, "--out", folder / name,
+            "--metrics", "boxed_exact_match", "sub_exact_match",
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def shared_gpu(folder: Path) -> Iterator[None]:
+    """Let processes work on the GPU at the same time, not in turns, where its driver can."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if not control:
+        yield
+        return
+    for name in ("PIPE", "LOG"):
+        own = folder / f"mps-{name.lower()}"
+        own.mkdir(parents=True, exist_ok=True)
+        os.environ[f"CUDA_MPS_{name}_DIRECTORY"] = str(own.resolve())
+    subprocess.run([control, "-d"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([control], input=b"quit\n", check=True)
+
+
+def curve(folder: Path) -> dict[int, tuple[float, float, float]]:
+    """Return held-out accuracy by step, with its interval."""
+    lines = (folder / "squad" / "metrics.jsonl").read_text().splitlines()
+    found = {}
+    for row in map(json.loads, lines):
+        if "val/accuracy" in row:
+            found[row["step"]] = (row["val/accuracy"], row["val/low"], row["val/high"])
+    return found
+
+
+def cells(folder: Path) -> Iterator[tuple[str, str, results.Cell]]:
+    """Return what was measured with one model."""
+    for name in ("short", "long"):
+        for cell in results.load(folder / name).cells:
+            yield cell.task, cell.agent, cell
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print one table of training, one of lengths."""
+    seeds = range(options.seeds)
+    curves = {seed: curve(options.out / f"seed{seed}") for seed in seeds}
+    print("\nheld-out accuracy (in a box, exact), greedy, 95% interval")
+    for step in sorted({step for found in curves.values() for step in found}):
+        shown = [figure(*curves[seed][step]) for seed in seeds if step in curves[seed]]
+        print(f"step {step:4}  " + "  ".join(shown))
+    models = {"before": options.out / "before"} | {
+        f"seed {seed}": options.out / f"seed{seed}" for seed in seeds
+    }
+    print("\nanswer found (boxed and exact | anywhere in the reply), 95% interval of the latter")
+    table: dict[tuple[str, str], dict[str, str]] = {}
+    for name, folder in models.items():
+        for task, agent, cell in cells(folder):
+            boxed, anywhere = (cell.scores[m] for m in ("boxed_exact_match", "sub_exact_match"))
+            said = f"{boxed.mean:.3f} | {figure(anywhere.mean, anywhere.low, anywhere.high)}"
+            table.setdefault((task, agent), {})[name] = said
+    print(f"{'':14}{'':14}" + "".join(f"{name:30}" for name in models))
+    for (task, agent), row in table.items():
+        print(f"{task:14}{agent:14}" + "".join(f"{row.get(name, ''):30}" for name in models))
+
+
+def figure(mean: float, low: float, high: float) -> str:
+    """Write a mean with its interval."""
+    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+
+
+async def everything(options: argparse.Namespace) -> None:
+    """Measure the model as it is, and every seed."""
+    jobs: list[Any] = [one_seed(options, seed) for seed in range(options.seeds)]
+    await asyncio.gather(evaluate(options, options.model, options.out / "before"), *jobs)
+
+
+def main() -> None:
+    """Run what is missing, then print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="the folder that holds squad")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--warm-up", type=int, default=1200, help="questions of the warm-up")
+    parser.add_argument("--n", type=int, default=979, help="held-out questions")
+    parser.add_argument("--far", type=int, default=96, help="of them, at more than 4 documents")
+    parser.add_argument("--cache-gib", type=float, default=8.0)
+    options, more = parser.parse_known_args()
+    options.more = more  # settings for recollect train
+    with shared_gpu(options.out):
+        asyncio.run(everything(options))
+    show(options)
+
+
+if __name__ == "__main__":
+    main()
