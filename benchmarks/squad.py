@@ -1,8 +1,8 @@
 """A small model learns to fold SQuAD: before, after a warm-up, after reinforcement learning.
 
 Every seed is a warm-up, a training run and an evaluation at up to 32 times the training length,
-beside full context and BM25; seeds run at the same time, sharing the GPU. All of it goes on where
-it was stopped. docs/results/squad.md was measured with this.
+beside full context and BM25; seeds run at the same time, sharing the GPU. The same command goes on
+where it was stopped. docs/results/squad.md says what came out.
 
     python scripts/convert_smollm2.py --out models/smollm2
     python scripts/split_squad.py dev-v1.1.json.gz --out squad
@@ -23,7 +23,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from recollect.evaluation import results
 
@@ -34,37 +33,42 @@ WARM_UP = Path(__file__).parents[1] / "scripts" / "warm_up_fold.py"
 
 
 async def run(log: Path, *command: object) -> None:
-    """Run one command; what it prints goes into a file."""
+    """Run one command, to its end or ours; what it prints goes into a file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with log.open("a") as file:
         process = await asyncio.create_subprocess_exec(
             *map(str, command), stdout=file, stderr=subprocess.STDOUT
         )
-        status = await process.wait()
+        try:
+            status = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
     if status:
-        raise SystemExit(f"failed ({status}), see {log}")
+        raise RuntimeError(f"a command failed with status {status}, see {log}")
     print(f"{log.parent.name:8}{log.stem:10}{time.perf_counter() - started:6.0f} s", flush=True)
 
 
 async def one_seed(options: argparse.Namespace, seed: int) -> None:
     """Warm up, train, and measure at every length."""
     folder = options.out / f"seed{seed}"
-    warm, trained = folder / "warm", folder / "squad"
-    data = options.data / "squad"
-    if not (warm / "config.json").exists():
+    warm, data = folder / "warm", options.data / "squad"
+    if not warm.exists():
+        half = folder / "warming"
         await run(
             folder / "warm.log", sys.executable, WARM_UP, "--model", options.model, "--data", data,
-            "--out", warm, "--tasks", options.warm_up, "--seed", seed,
+            "--out", half, "--tasks", options.warm_up, "--seed", seed,
         )  # fmt: skip
-    if not (trained / "model").exists():
-        await run(
-            folder / "train.log", *RECOLLECT, "train", "squad", "--model.path", warm,
-            "--tasks.folder", data, "--seed", seed, "--steps", options.steps, "--folder", folder,
-            "--model.cache-gib", options.cache_gib, "--val.tasks", options.n, "--val.lengths",
-            *options.more,
-        )  # fmt: skip
-    await evaluate(options, trained / "model", folder)
+        half.rename(warm)
+    await run(
+        folder / "train.log", *RECOLLECT, "train", "squad", "--model.path", warm,
+        "--tasks.folder", data, "--seed", seed, "--steps", options.steps, "--folder", folder,
+        "--model.cache-gib", options.cache_gib, "--val.tasks", options.n, "--val.lengths",
+        *options.more,
+    )  # fmt: skip
+    await evaluate(options, folder / "squad" / "model", folder)
 
 
 async def evaluate(options: argparse.Namespace, model: Path, folder: Path) -> None:
@@ -92,11 +96,11 @@ def shared_gpu(folder: Path) -> Iterator[None]:
         own = folder / f"mps-{name.lower()}"
         own.mkdir(parents=True, exist_ok=True)
         os.environ[f"CUDA_MPS_{name}_DIRECTORY"] = str(own.resolve())
-    subprocess.run([control, "-d"], check=True)
+    subprocess.run([control, "-d"], check=False)  # one that a killed run left behind will do
     try:
         yield
     finally:
-        subprocess.run([control], input=b"quit\n", check=True)
+        subprocess.run([control], input=b"quit\n", check=False)
 
 
 def curve(folder: Path) -> dict[int, tuple[float, float, float]]:
@@ -145,9 +149,11 @@ def figure(mean: float, low: float, high: float) -> str:
 
 
 async def everything(options: argparse.Namespace) -> None:
-    """Measure the model as it is, and every seed."""
-    jobs: list[Any] = [one_seed(options, seed) for seed in range(options.seeds)]
-    await asyncio.gather(evaluate(options, options.model, options.out / "before"), *jobs)
+    """Measure the model as it is, and every seed; the first that fails ends all."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(evaluate(options, options.model, options.out / "before"))
+        for seed in range(options.seeds):
+            group.create_task(one_seed(options, seed))
 
 
 def main() -> None:
@@ -160,12 +166,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--warm-up", type=int, default=1200, help="questions of the warm-up")
     parser.add_argument("--n", type=int, default=979, help="held-out questions")
-    parser.add_argument("--far", type=int, default=96, help="of them, at more than 4 documents")
+    parser.add_argument("--far", type=int, default=128, help="of them, at more than 4 documents")
     parser.add_argument("--cache-gib", type=float, default=8.0)
     options, more = parser.parse_known_args()
     options.more = more  # settings for recollect train
-    with shared_gpu(options.out):
-        asyncio.run(everything(options))
+    try:
+        with shared_gpu(options.out):
+            asyncio.run(everything(options))
+    except* RuntimeError as failed:
+        sys.exit("\n".join(str(error) for error in failed.exceptions))
     show(options)
 
 

@@ -206,8 +206,7 @@ def compare(options: argparse.Namespace) -> None:
     for model.recompute in (options.recompute, *more):
         found = {}
         for share, name in ((True, "trie"), (False, "rows")):
-            # Rows need no more than a few to warm up.
-            few = first if share else [*first[:2], first[-1]]
+            few = first if share else first[: options.group]
             it = fitting(trainer, few, samples, share, budgets[share], options.repeats)
             found[share] = it
             speeds = {name: flops / it.seconds / 1e12 for name, flops in rates.items()}

@@ -77,8 +77,10 @@ def test_what_a_run_holds_in_memory(model):
     assert each(optim=away) == Held(16, 0)  # a CPU's memory is the host's
     lora = replace(plain.model, lora=replace(plain.model.lora, rank=8))
     assert each(gpu=True, model=lora, optim=away) == Held(4 + 2, 0)
-    critic = each(advantage="gae").device - 16
-    assert critic * 2**30 == 16 * count_parameters(model)
+    critic = count_parameters(model) / 2**30
+    assert each(advantage="gae") == Held(16 + 16 * critic, 0)
+    away = each(gpu=True, model=half, optim=away, advantage="gae")
+    assert away == Held(8 + 6 * critic, 12 + 12 * critic)
 
 
 def test_dry_run_tells_of_epochs_and_what_is_run_again(capsys, model):

@@ -193,14 +193,15 @@ class Held:
 def held(config: TrainConfig, parameters: int, gpu: bool) -> Held:
     """Count what a run holds, beside activations and the sampler's cache; adapters are nothing."""
     each = 2 if config.model.weights == "bfloat16" else 4
-    trained = 0 if config.model.lora.rank else parameters
     copies = bool(config.loss.kl_coef) + bool(config.rollout.ahead)
-    device = each * (parameters + copies * trained) + 4 * trained
-    if gpu:  # what the sampler reads
-        device += 2 * parameters
+    critic = 0
     if config.advantage == "gae":
         critic = count_parameters(check_folder(config.critic.path or config.model.path))
-        device += 4 * critic * (1 if config.model.lora.rank else 4)
+    trained = 0 if config.model.lora.rank else parameters + critic
+    reference = 0 if config.model.lora.rank else copies * parameters
+    device = each * (parameters + critic + reference) + 4 * trained
+    if gpu:  # what the sampler reads; embeddings that are held in float32 stay so
+        device += 2 * parameters
     # AdamW's two averages, and the originals of weights that are held with less precision
     averages = (8 if each == 4 else 12) * trained
     away = gpu and config.optim.offload

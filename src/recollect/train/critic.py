@@ -23,6 +23,7 @@ from recollect.train.optimiser import Optimiser
 from recollect.train.predictions import Predictions, by_sample
 from recollect.train.settings import CriticConfig, ModelConfig, OptimConfig
 from recollect.train.trainer import split_by_group
+from recollect.train.transfer import put
 from recollect.types import Sample
 
 
@@ -181,7 +182,7 @@ class Critic:
         return sum(float(r.loss) for r in results), sum(float(r.clipped) for r in results)
 
     def _tensor(self, parts: Sequence[np.ndarray]) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate(parts).astype(np.float32)).to(self.model.device)
+        return put(np.concatenate(parts).astype(np.float32), self.model.device)
 
 
 def _with_advantages(sample: Sample, own: np.ndarray) -> Sample:

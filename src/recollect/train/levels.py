@@ -75,8 +75,8 @@ def cut_large(
 
 
 def _nodes(bounds: np.ndarray, above: Mapping[int, int]) -> Nodes:
-    count = len(bounds) - 1
     begin, after = bounds[:-1], bounds[1:]
+    count = len(begin)
     depth, end, parents = np.zeros(count, dtype=np.int64), after.copy(), np.full(count, -1)
     for k, first in enumerate(begin.tolist()):
         parent = above.get(first, first - 1)
@@ -147,15 +147,22 @@ def make_parts(nodes: Nodes, device: torch.device, pairs: int, step: int = STEP)
 
 
 def fold(nodes: Nodes, alone: np.ndarray) -> np.ndarray:
-    """Find the nodes whose keys are better repeated in the calls of all nodes below them.
+    """Choose the nodes whose keys are repeated in the calls of all nodes below them.
 
     A call of their own would go over the queries of all tokens below once more, so they are those
-    that are short for that. A node that is alone in its call has only its own keys there.
+    that are shortest for that, up to as many repeated keys as there are tokens. A node that is
+    alone in its call has only its own keys there.
     """
+    tokens = int(nodes.after[-1]) if len(nodes.after) else 0
     first, last = np.arange(len(nodes.begin)) + 1, np.searchsorted(nodes.begin, nodes.end)
     counted = np.concatenate([[0], np.cumsum(alone)])
     reached = counted[last] > counted[first - 1]
-    return (nodes.below > 0) & (nodes.size * (last - first) <= nodes.below) & ~reached
+    repeated = nodes.size * (last - first)
+    able = np.flatnonzero((nodes.below > 0) & (repeated <= nodes.below) & ~reached)
+    able = able[np.argsort(repeated[able] / nodes.below[able], kind="stable")]
+    folded = np.zeros(len(nodes.begin), dtype=bool)
+    folded[able[np.cumsum(repeated[able]) <= tokens]] = True
+    return folded
 
 
 def _part(runs: Sequence[Run], device: torch.device, causal: bool, round_: bool) -> Part:
@@ -211,7 +218,8 @@ def join_compiled(*parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 class Kernel(Protocol):
     """Attention of runs of queries to runs of keys, with its log-sum-exp."""
 
-    lse_dtype: torch.dtype
+    sum_dtype: torch.dtype
+    """Of log-sum-exps, and of sums of gradients."""
     join: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     """What the function of that name does."""
 
@@ -237,7 +245,7 @@ class Kernel(Protocol):
 class Cuda:
     """torch's own kernels: cuDNN's for a single run, FlashAttention for many; bf16 or fp16."""
 
-    lse_dtype = torch.float32
+    sum_dtype = torch.float32
     join = staticmethod(join_compiled)
 
     def forward(
@@ -302,7 +310,7 @@ class Attend(torch.autograd.Function):
     ) -> torch.Tensor:
         """Join what the parts give; those of the nodes themselves come first and cover all."""
         out = torch.empty_like(query)
-        lse = query.new_empty(query.shape[1], len(query), dtype=kernel.lse_dtype)
+        lse = query.new_empty(query.shape[1], len(query), dtype=kernel.sum_dtype)
         for part in parts:
             at, seen = part.queries, part.keys
             found = kernel.forward(part, query[at], key[seen], value[seen], scale)
@@ -315,21 +323,25 @@ class Attend(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
         """Add up what the parts give, each for the joint output."""
         query, key, value, out, lse = ctx.saved_tensors
+        kernel: Kernel = ctx.kernel
         grad = grads[0].contiguous()
-        dq, *totals = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
+        dq = torch.empty_like(query)
+        # A key that is repeated has many gradients: in half precision their sum would be lost.
+        totals = [torch.zeros_like(x, dtype=kernel.sum_dtype) for x in (key, value)]
         for part in ctx.parts:
             at, seen = part.queries, part.keys
-            asked, *given = ctx.kernel.backward(
+            asked, *given = kernel.backward(
                 part, grad[at], query[at], key[seen], value[seen], out[at], lse[:, at], ctx.scale
             )
             # The runs of one part have no query in common, so none is added to twice.
             dq[at] = asked if part.causal else dq[at] + asked
             for total, gradient in zip(totals, given, strict=True):
                 if part.repeated:
-                    total.index_put_((seen,), gradient, accumulate=True)
+                    total.index_put_((seen,), gradient.to(total.dtype), accumulate=True)
                 else:
                     total[seen] += gradient
-        return dq, *totals, None, None, None
+        dk, dv = (total.to(key.dtype) for total in totals)
+        return dq, dk, dv, None, None, None
 
 
 def attend(

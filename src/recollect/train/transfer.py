@@ -9,4 +9,6 @@ import torch
 def put(values: np.ndarray, device: torch.device) -> torch.Tensor:
     """Begin to copy an array to the device, without waiting for what that is doing."""
     tensor = torch.from_numpy(values)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
