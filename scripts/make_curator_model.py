@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +20,8 @@ from pathlib import Path
 from random import Random
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from tokenizers import Regex, decoders, pre_tokenizers
+from warm_start import Row, fit, make_network, save, word_tokenizer
 
 from recollect.chat import Model
 from recollect.presets import CURATOR_MODEL, PRESETS
@@ -36,12 +35,6 @@ from recollect.types import Completion, Sampling
 
 PRESET = PRESETS["curator"]
 
-END = "<end>"
-ROLES = ("<system>", "<user>", "<assistant>", "<tool>")
-TEMPLATE = (
-    "{% for m in messages %}{{ '<' + m.role + '>' + m.content + '<end>' }}{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
 CALL, END_CALL, CLOSE = "<tool_call>", "</tool_call>", '"}}'
 SEARCH = '{"name": "search_memory", "arguments": {"query": "'
 ONE_PERSON = '", "speaker_filter": "'
@@ -135,15 +128,6 @@ class Teacher:
         return Completion(ids, (0.0,) * len(ids), "stop")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One chat of the teacher, and what it might have said at each of its places."""
-
-    ids: list[int]
-    chances: dict[int, dict[int, float]]
-    """By the place before the token."""
-
-
 def make_tokenizer() -> HFTokenizer:
     """Give every word that a chat can hold a token."""
     texts = [*SPANS, "DONE", "Created memory_1.", "memory_1\n", ". ", "'.", " ", "?"]
@@ -152,20 +136,8 @@ def make_tokenizer() -> HFTokenizer:
     texts += [f"D{session}:{turn}" for session in range(1, 5) for turn in range(1, 8)]
     texts += [str(n) for n in range(1, 10)] + [f"memory_{n}" for n in range(1, 32)]
     words = [word for text in texts for word in re.findall(PIECES, text)]
-    vocabulary = dict.fromkeys(["<pad>", "<unk>", END, *ROLES, *sorted(set(words))])
-    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, "<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(PIECES), "isolated")
-    backend.decoder = decoders.Fuse()
-    hf = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token=END,
-        additional_special_tokens=list(ROLES),
-        chat_template=TEMPLATE,
-        clean_up_tokenization_spaces=False,
-    )
-    return HFTokenizer(hf, len(vocabulary), [hf.convert_tokens_to_ids(END)])
+    cut, join = pre_tokenizers.Split(Regex(PIECES), "isolated"), decoders.Fuse()
+    return word_tokenizer(sorted(set(words)), cut, join, clean_up_tokenization_spaces=False)
 
 
 def make_rows(teacher: Teacher, tasks: int) -> list[Row]:
@@ -201,73 +173,6 @@ def renamed(row: Row, turns: Sequence[int], rng: Random) -> Row:
     return Row([new.get(id, id) for id in row.ids], chances)
 
 
-def divergence(network: LlamaForCausalLM, rows: Sequence[Row]) -> tuple[torch.Tensor, int]:
-    """Return KL(teacher || model) of every token said, the n that leave a choice first; and n."""
-    ids = torch.zeros(len(rows), max(len(row.ids) for row in rows), dtype=torch.long)
-    at: list[tuple[int, int, dict[int, float]]] = []
-    for i, row in enumerate(rows):
-        ids[i, : len(row.ids)] = torch.tensor(row.ids)  # pads stand last, where nothing sees them
-        at += [(i, place, chances) for place, chances in row.chances.items()]
-    at.sort(key=lambda entry: len(entry[2]) == 1)
-    hidden = network.model(input_ids=ids.to(network.device), use_cache=False).last_hidden_state
-    predicted = network.lm_head(hidden[[i for i, _, _ in at], [j for _, j, _ in at]])
-    cells = [(k, id, p) for k, (_, _, chances) in enumerate(at) for id, p in chances.items()]
-    wanted = torch.zeros(predicted.shape)
-    wanted[[k for k, _, _ in cells], [id for _, id, _ in cells]] = torch.tensor(
-        [p for _, _, p in cells]
-    )
-    wanted = wanted.to(network.device)
-    kl = (torch.xlogy(wanted, wanted) - wanted * predicted.log_softmax(-1)).sum(-1)
-    return kl, sum(len(chances) > 1 for _, _, chances in at)
-
-
-def warm_start(
-    network: LlamaForCausalLM, rows: Sequence[Row], turns: Sequence[int], steps: int, lr: float
-) -> None:
-    """Fit all that the teacher might have said, not only what it happened to say."""
-    size, rng = 64, Random(derive("names"))
-    optimiser = torch.optim.AdamW(network.parameters(), lr, (0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda s: min(1, (s + 1) / 50) * (0.525 + 0.475 * math.cos(math.pi * s / steps))
-    )
-    for step in range(steps):
-        batch = [renamed(rows[(step * size + i) % len(rows)], turns, rng) for i in range(size)]
-        kl, choices = divergence(network, batch)
-        # Most tokens leave no choice and are learned at once: the others count four times.
-        loss = (4 * kl[:choices].sum() + kl[choices:].sum()) / (len(kl) + 3 * choices)
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimiser.step()
-        schedule.step()
-        if step % 100 == 0 or step == steps - 1:
-            choice, rest = kl[:choices].mean(), kl[choices:].sum() / size
-            print(
-                f"step {step}: {choice:.3f} nats from a choice, {rest:.4f} from the rest",
-                flush=True,
-            )
-
-
-def make_network(tokenizer: HFTokenizer) -> LlamaForCausalLM:
-    """Make a Llama of random weights."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=512,
-        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
-        tie_word_embeddings=True,
-        initializer_range=0.08,
-        bos_token_id=None,
-        eos_token_id=tokenizer.end_ids[0],
-        pad_token_id=tokenizer.hf.pad_token_id,
-    )
-    return LlamaForCausalLM(config)
-
-
 def main() -> None:
     """Make the tokenizer and the model, and write them to a folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -283,13 +188,9 @@ def main() -> None:
     turns = sorted(id for word, id in vocabulary.items() if re.fullmatch(r"D\d:\d", word))
     rows = make_rows(Teacher(tokenizer), options.tasks)
     network = make_network(tokenizer).to(options.device)
-    warm_start(network, rows, turns, options.steps, options.lr)
-    network.generation_config = GenerationConfig(
-        eos_token_id=list(tokenizer.end_ids), pad_token_id=tokenizer.hf.pad_token_id
-    )
-    network.save_pretrained(options.out)
-    tokenizer.hf.save_pretrained(options.out)
-    print(f"{network.num_parameters():,} weights in {options.out}")
+    rng = Random(derive("names"))
+    fit(network, rows, options.steps, options.lr, 4, lambda row: renamed(row, turns, rng))
+    save(network, tokenizer, options.out)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -23,32 +22,31 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from tokenizers import Regex, decoders, pre_tokenizers
+from warm_start import END, Row, fit, make_network, save, word_tokenizer
 
+from recollect.agents.base import Agent
 from recollect.agents.fold import NO_MEMORY, FoldPrompts
 from recollect.chat import Model
+from recollect.policies.base import Policy
 from recollect.presets import DEMO_MODEL, PRESETS
 from recollect.rendering import Renderer
 from recollect.rewards import AnswerReward
 from recollect.rollout import Rollout
 from recollect.seeds import derive
-from recollect.tasks.recall import Wording
+from recollect.tasks.recall import Recall, Wording
 from recollect.train.model import HFTokenizer
 from recollect.types import Completion, Sampling
 
 DEMO = PRESETS["demo"]
 
-END = "<end>"
-ROLES = ("<system>", "<user>", "<assistant>", "<tool>")
 WORDS = r"\\boxed\{|\w+|[^\w\s]"
 """A token is \\boxed{, a word, or a single mark: so no text spells a control token."""
-TEMPLATE = (
-    "{% for m in messages %}{{ '<' + m.role + '>' + m.content + '<end>' }}{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
+WEIGHT = 3
+"""Of a token that leaves a choice, beside one that leaves none."""
 NOTHING = "nothing"
 """What the memory says while the asked kind has not been mentioned."""
 
@@ -61,24 +59,14 @@ def make_tokenizer(wording: Wording, prompts: FoldPrompts) -> HFTokenizer:
     texts += [" ".join((*wording.people, *wording.values, NO_MEMORY, NOTHING, "\\boxed{", "}"))]
     texts += [" ".join(values) for values in wording.values.values()]
     words = [word for text in texts for word in re.findall(WORDS, text)]
-    return word_tokenizer(words, WORDS)
+    return spaced_tokenizer(words, WORDS)
 
 
-def word_tokenizer(words: Sequence[str], pattern: str) -> HFTokenizer:
-    """Give every word a token, and the control tokens; a pattern cuts texts into words."""
-    vocabulary = dict.fromkeys(["<pad>", "<unk>", END, *ROLES, *words])
-    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, "<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
-    backend.decoder = decoders.WordPiece(cleanup=True)  # no space before a full stop
-    hf = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        eos_token=END,
-        additional_special_tokens=list(ROLES),
-        chat_template=TEMPLATE,
-    )
-    return HFTokenizer(hf, len(vocabulary), [hf.convert_tokens_to_ids(END)])
+def spaced_tokenizer(words: Sequence[str], pattern: str) -> HFTokenizer:
+    """Give every word a token; texts are what a pattern finds, with spaces in between."""
+    cut = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    join = decoders.WordPiece(cleanup=True)  # no space before a full stop
+    return word_tokenizer(words, cut, join)
 
 
 @dataclass(frozen=True)
@@ -96,8 +84,13 @@ class Teacher:
     guess: float = 0.0
     """How often it answers without a look at its memory."""
 
-    def reply(self, prompt_ids: Sequence[int]) -> list[dict[str, float]]:
-        """Return the words it may say, with their chances; only one of them can be uncertain."""
+    def likely(
+        self, prompt_ids: Sequence[int], said_ids: Sequence[int] = ()
+    ) -> list[dict[str, float]]:
+        """Return the words it may say, with their chances; only one of them can be uncertain.
+
+        So what was said changes nothing.
+        """
         prompt = [self.words[i] for i in prompt_ids]
         memory = prompt[len(prompt) - prompt[::-1].index("Memory") + 1]
         asked = prompt[prompt.index("Which") + 1]
@@ -127,96 +120,40 @@ class Teacher:
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Draw a reply."""
         rng = Random(sampling.seed)
-        said = [rng.choices(list(c), list(c.values()))[0] for c in self.reply(prompt_ids)]
+        said = [rng.choices(list(c), list(c.values()))[0] for c in self.likely(prompt_ids)]
         ids = tuple(self.words.index(word) for word in said)
         return Completion(ids, (0.0,) * len(ids), "stop")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One context of the teacher: its tokens, and what it might have said from `start` on."""
+class Reader(Policy, Protocol):
+    """A teacher that reads stories."""
 
-    ids: list[int]
-    start: int
-    chances: list[dict[int, float]]
+    @property
+    def words(self) -> Sequence[str]:
+        """Return all words, by token id."""
+
+    def likely(self, prompt_ids: Sequence[int], said_ids: Sequence[int]) -> list[dict[str, float]]:
+        """Return what might have been said in place of every word, with its chances."""
 
 
-def make_rows(teacher: Teacher, tokenizer: HFTokenizer, tasks: int) -> list[Row]:
-    """Let the teacher run the demo's agent on training tasks of both kinds, first and latest."""
-    family = replace(DEMO.tasks, keep="either")
+def make_rows(
+    teacher: Reader, tokenizer: HFTokenizer, agent: Agent, family: Recall, tasks: int
+) -> list[Row]:
+    """Let a teacher run an agent on training tasks of both kinds, first and latest."""
     model = Model(teacher, Renderer(tokenizer))
-    rollout = Rollout(DEMO.agent, {"memory": model, "answer": model}, AnswerReward())
-    stories = [family.task(i, derive("warm start")) for i in range(tasks)]
+    rollout = Rollout(agent, {"memory": model, "answer": model}, AnswerReward())
+    either = replace(family, keep="either")
+    stories = [either.task(i, derive("warm start")) for i in range(tasks)]
     groups = asyncio.run(rollout.groups(stories, 1, ("warm start",)))
     number = {word: i for i, word in enumerate(teacher.words)}
     rows = []
     for context in (context for [episode] in groups for context in episode.contexts):
-        start = context.turns[0].start
-        chances = teacher.reply(context.ids[:start])
-        rows.append(
-            Row(context.ids, start, [{number[w]: p for w, p in c.items()} for c in chances])
-        )
+        [turn] = context.turns
+        likely = teacher.likely(context.ids[: turn.start], turn.token_ids)
+        chances = [{number[word]: p for word, p in own.items()} for own in likely]
+        rows.append(Row(context.ids, dict(enumerate(chances, start=turn.start - 1))))
     Random(derive("order")).shuffle(rows)
     return rows
-
-
-def divergence(network: LlamaForCausalLM, rows: Sequence[Row]) -> torch.Tensor:
-    """Return KL(teacher || model) of every reply token, those that leave a choice first."""
-    ids = torch.zeros(len(rows), max(len(row.ids) for row in rows), dtype=torch.long)
-    at: list[tuple[int, int, dict[int, float]]] = []
-    for i, row in enumerate(rows):
-        ids[i, : len(row.ids)] = torch.tensor(row.ids)  # pads stand last, where nothing sees them
-        at += [(i, row.start + j - 1, chances) for j, chances in enumerate(row.chances)]
-    at.sort(key=lambda entry: len(entry[2]) == 1)
-    hidden = network.model(input_ids=ids, use_cache=False).last_hidden_state
-    predicted = network.lm_head(hidden[[i for i, _, _ in at], [j for _, j, _ in at]])
-    wanted = torch.zeros_like(predicted)
-    for k, (_, _, chances) in enumerate(at):
-        wanted[k, list(chances)] = torch.tensor(list(chances.values()))
-    return (torch.xlogy(wanted, wanted) - wanted * predicted.log_softmax(-1)).sum(-1)
-
-
-def warm_start(network: LlamaForCausalLM, rows: Sequence[Row], steps: int, lr: float) -> None:
-    """Fit all that the teacher might have said, not only what it happened to say."""
-    size = 64
-    optimiser = torch.optim.AdamW(network.parameters(), lr, (0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda s: min(1, (s + 1) / 50) * (0.525 + 0.475 * math.cos(math.pi * s / steps))
-    )
-    for step in range(steps):
-        batch = [rows[(step * size + i) % len(rows)] for i in range(size)]
-        kl = divergence(network, batch)
-        choices = sum(len(chances) > 1 for row in batch for chances in row.chances)
-        # Most reply tokens leave no choice and are learned at once: the others count three times.
-        loss = (3 * kl[:choices].sum() + kl[choices:].sum()) / (len(kl) + 2 * choices)
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimiser.step()
-        schedule.step()
-        if step % 100 == 0 or step == steps - 1:
-            choice, rest = kl[:choices].mean(), kl[choices:].mean()
-            print(f"step {step}: divergence {choice:.3f} of choices, {rest:.4f} of the rest")
-
-
-def make_network(tokenizer: HFTokenizer) -> LlamaForCausalLM:
-    """Make a Llama of 0.09 million random weights."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=512,
-        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
-        tie_word_embeddings=True,
-        initializer_range=0.08,
-        bos_token_id=None,
-        eos_token_id=tokenizer.end_ids[0],
-        pad_token_id=tokenizer.hf.pad_token_id,
-    )
-    return LlamaForCausalLM(config)
 
 
 def main() -> None:
@@ -233,15 +170,11 @@ def main() -> None:
     tokenizer = make_tokenizer(wording, DEMO.agent.prompts)
     words = tokenizer.hf.convert_ids_to_tokens(list(range(tokenizer.vocab_size)))
     kinds = {value: kind for kind, values in wording.values.items() for value in values}
-    rows = make_rows(Teacher(words, kinds, guess=options.guess), tokenizer, options.tasks)
+    teacher = Teacher(words, kinds, guess=options.guess)
+    rows = make_rows(teacher, tokenizer, DEMO.agent, DEMO.tasks, options.tasks)
     network = make_network(tokenizer)
-    warm_start(network, rows, options.steps, options.lr)
-    network.generation_config = GenerationConfig(
-        eos_token_id=list(tokenizer.end_ids), pad_token_id=tokenizer.hf.pad_token_id
-    )
-    network.save_pretrained(options.out)
-    tokenizer.hf.save_pretrained(options.out)
-    print(f"{network.num_parameters():,} weights in {options.out}")
+    fit(network, rows, options.steps, options.lr, weight=WEIGHT)
+    save(network, tokenizer, options.out)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Which chunks matter, and when enough is read, only the rewards tell. CPU, one th
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,19 +18,14 @@ from pathlib import Path
 from random import Random
 
 import torch
-from make_demo_model import DEMO, END, WORDS, Row, make_network, warm_start, word_tokenizer
-from transformers import GenerationConfig
+from make_demo_model import DEMO, WEIGHT, WORDS, make_rows, spaced_tokenizer
+from warm_start import END, fit, make_network, save
 
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import GatedAgent, GatedPrompts
-from recollect.chat import Model
 from recollect.config import TrainConfig
-from recollect.rendering import Renderer
 from recollect.reward_settings import AnswerConfig, GatesConfig
-from recollect.rewards import AnswerReward
-from recollect.rollout import Rollout
 from recollect.rollout_settings import ValidationConfig
-from recollect.seeds import derive
 from recollect.train.model import HFTokenizer
 from recollect.training import run_training
 from recollect.types import Completion, Sampling
@@ -74,7 +68,7 @@ def make_tokenizer() -> HFTokenizer:
     words = [w for values in wording.values.values() for w in values]
     words += ["Which", "did", "I", "choose", "first", "last", "?", "chose", ".", "Memory", ":"]
     words += ["Answer", "\\boxed{", "}", *wording.values, *NO_MEMORY.split(), *TAGS, *CHOICES]
-    return word_tokenizer(words, pattern)
+    return spaced_tokenizer(words, pattern)
 
 
 @dataclass(frozen=True)
@@ -109,6 +103,12 @@ class Teacher:
             form.pop(4)
         return {[*form, END][len(said)]: 1.0}
 
+    def likely(self, prompt_ids: Sequence[int], said_ids: Sequence[int]) -> list[dict[str, float]]:
+        """Return what might have been said in place of every word, with its chances."""
+        prompt = [self.words[i] for i in prompt_ids]
+        said = [self.words[i] for i in said_ids]
+        return [self.chances(prompt, said[:k]) for k in range(len(said))]
+
     def walk(self, prompt_ids: Sequence[int], seed: int) -> list[tuple[str, dict[str, float]]]:
         """Draw a reply, with what else might have been said in place of each word."""
         prompt, rng = [self.words[i] for i in prompt_ids], Random(seed)
@@ -122,29 +122,6 @@ class Teacher:
         """Draw a reply."""
         ids = tuple(self.words.index(word) for word, _ in self.walk(prompt_ids, sampling.seed))
         return Completion(ids, (0.0,) * len(ids), "stop")
-
-
-def make_rows(teacher: Teacher, tokenizer: HFTokenizer, tasks: int) -> list[Row]:
-    """Let the teacher read stories, all of each, and keep every step with its alternatives."""
-    config = settings(Path())
-    agent = replace(config.agent, exit_gate=False)
-    model = Model(teacher, Renderer(tokenizer))
-    rollout = Rollout(agent, {"memory": model, "answer": model}, AnswerReward())
-    family = replace(config.tasks, keep="either")
-    stories = [family.task(i, derive("warm start")) for i in range(tasks)]
-    groups = asyncio.run(rollout.groups(stories, 1, ("warm start",)))
-    number = {word: i for i, word in enumerate(teacher.words)}
-    rows = []
-    for context in (context for [episode] in groups for context in episode.contexts):
-        start = context.turns[0].start
-        prompt = [teacher.words[i] for i in context.ids[:start]]
-        said = [teacher.words[i] for i in context.turns[0].token_ids]
-        chances = [teacher.chances(prompt, said[:k]) for k in range(len(said))]
-        rows.append(
-            Row(context.ids, start, [{number[w]: p for w, p in c.items()} for c in chances])
-        )
-    Random(derive("order")).shuffle(rows)
-    return rows
 
 
 def main() -> None:
@@ -164,14 +141,13 @@ def main() -> None:
         words = tokenizer.hf.convert_ids_to_tokens(list(range(tokenizer.vocab_size)))
         wording = DEMO.tasks.words
         kinds = {value: kind for kind, values in wording.values.items() for value in values}
-        rows = make_rows(Teacher(words, kinds), tokenizer, options.tasks)
+        config = settings(options.out)
+        agent = replace(config.agent, exit_gate=False)  # all of every story is read
+        teacher = Teacher(words, kinds)
+        rows = make_rows(teacher, tokenizer, agent, config.tasks, options.tasks)
         network = make_network(tokenizer)
-        warm_start(network, rows, options.steps, 6e-3)
-        network.generation_config = GenerationConfig(
-            eos_token_id=list(tokenizer.end_ids), pad_token_id=tokenizer.hf.pad_token_id
-        )
-        network.save_pretrained(options.out)
-        tokenizer.hf.save_pretrained(options.out)
+        fit(network, rows, options.steps, 6e-3, weight=WEIGHT)
+        save(network, tokenizer, options.out)
     if options.train:
         name = f"seed-{options.seed}" + "-answers-only" * options.answers_only
         config = replace(settings(options.out), name=name + "-once" * options.once)

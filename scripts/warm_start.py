@@ -1,0 +1,143 @@
+"""A tiny Llama over a tokenizer of words, fitted to all that a teacher might have said.
+
+What the words are, who teaches and what, the scripts that make a model say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models
+from tokenizers.decoders import Decoder
+from tokenizers.pre_tokenizers import PreTokenizer
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from recollect.train.model import HFTokenizer
+
+END = "<end>"
+ROLES = ("<system>", "<user>", "<assistant>", "<tool>")
+TEMPLATE = (
+    "{% for m in messages %}{{ '<' + m.role + '>' + m.content + '<end>' }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One context of a teacher, and what it might have said at each of its places."""
+
+    ids: list[int]
+    chances: Mapping[int, Mapping[int, float]]
+    """By the place before the token."""
+
+
+def word_tokenizer(
+    words: Iterable[str], cut: PreTokenizer, join: Decoder, **settings: Any
+) -> HFTokenizer:
+    """Give every word a token, and the control tokens; `cut` makes words of a text."""
+    vocabulary = dict.fromkeys(["<pad>", "<unk>", END, *ROLES, *words])
+    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(vocabulary)}, "<unk>"))
+    backend.pre_tokenizer = cut
+    backend.decoder = join
+    hf = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        eos_token=END,
+        additional_special_tokens=list(ROLES),
+        chat_template=TEMPLATE,
+        **settings,
+    )
+    return HFTokenizer(hf, len(vocabulary), [hf.convert_tokens_to_ids(END)])
+
+
+def make_network(tokenizer: HFTokenizer) -> LlamaForCausalLM:
+    """Make a Llama of about 0.09 million random weights."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=512,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+        tie_word_embeddings=True,
+        initializer_range=0.08,
+        bos_token_id=None,
+        eos_token_id=tokenizer.end_ids[0],
+        pad_token_id=tokenizer.hf.pad_token_id,
+    )
+    return LlamaForCausalLM(config)
+
+
+def divergence(network: LlamaForCausalLM, rows: Sequence[Row]) -> tuple[torch.Tensor, int]:
+    """Return KL(teacher || model) of every token said, the n that leave a choice first; and n."""
+    ids = torch.zeros(len(rows), max(len(row.ids) for row in rows), dtype=torch.long)
+    at: list[tuple[int, int, Mapping[int, float]]] = []
+    for i, row in enumerate(rows):
+        ids[i, : len(row.ids)] = torch.tensor(row.ids)  # pads stand last, where nothing sees them
+        at += [(i, place, chances) for place, chances in row.chances.items()]
+    at.sort(key=lambda entry: len(entry[2]) == 1)
+    hidden = network.model(input_ids=ids.to(network.device), use_cache=False).last_hidden_state
+    predicted = network.lm_head(hidden[[i for i, _, _ in at], [j for _, j, _ in at]])
+    cells = [(k, id, p) for k, (_, _, chances) in enumerate(at) for id, p in chances.items()]
+    wanted = torch.zeros(predicted.shape)
+    wanted[[k for k, _, _ in cells], [id for _, id, _ in cells]] = torch.tensor(
+        [p for _, _, p in cells]
+    )
+    wanted = wanted.to(network.device)
+    kl = (torch.xlogy(wanted, wanted) - wanted * predicted.log_softmax(-1)).sum(-1)
+    return kl, sum(len(chances) > 1 for _, _, chances in at)
+
+
+def fit(
+    network: LlamaForCausalLM,
+    rows: Sequence[Row],
+    steps: int,
+    lr: float,
+    weight: int,
+    vary: Callable[[Row], Row] = lambda row: row,
+) -> None:
+    """Fit all that the teacher might have said, not only what it happened to say.
+
+    Most tokens leave no choice and are learned at once: the others count `weight` times. `vary`
+    changes a row whenever its turn comes.
+    """
+    size = 64
+    optimiser = torch.optim.AdamW(network.parameters(), lr, (0.9, 0.98), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda s: min(1, (s + 1) / 50) * (0.525 + 0.475 * math.cos(math.pi * s / steps))
+    )
+    for step in range(steps):
+        batch = [vary(rows[(step * size + i) % len(rows)]) for i in range(size)]
+        kl, choices = divergence(network, batch)
+        loss = (weight * kl[:choices].sum() + kl[choices:].sum()) / (
+            len(kl) + (weight - 1) * choices
+        )
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+        if step % 100 == 0 or step == steps - 1:
+            choice, rest = kl[:choices].mean(), kl[choices:].mean()
+            print(
+                f"step {step}: divergence {choice:.3f} of choices, {rest:.4f} of the rest",
+                flush=True,
+            )
+
+
+def save(network: LlamaForCausalLM, tokenizer: HFTokenizer, folder: Path) -> None:
+    """Write both to a folder, with what ends a turn."""
+    network.generation_config = GenerationConfig(
+        eos_token_id=list(tokenizer.end_ids), pad_token_id=tokenizer.hf.pad_token_id
+    )
+    network.save_pretrained(folder)
+    tokenizer.hf.save_pretrained(folder)
+    print(f"{network.num_parameters():,} weights in {folder}")
