@@ -22,8 +22,8 @@ from transformers import AutoModelForCausalLM
 from recollect.agents.fold import FoldAgent
 from recollect.chat import Model
 from recollect.metrics import METRICS
+from recollect.policies.kv import keys_of
 from recollect.policies.paged import PagedPolicy
-from recollect.policies.paged_attention import keys_of
 from recollect.policies.sampler import open_sampler
 from recollect.rendering import Renderer
 from recollect.rewards import AnswerReward

@@ -10,9 +10,9 @@ import torch
 
 from recollect.errors import UserError
 from recollect.policies import paged
+from recollect.policies.kv import keys_of
 from recollect.policies.local import LocalPolicy
 from recollect.policies.paged import PAGE
-from recollect.policies.paged_attention import keys_of
 from recollect.train.model import LoadedModel, ModelConfig, load_model
 from recollect.types import Completion, Sampling
 from tests.policies.test_local import KINDS

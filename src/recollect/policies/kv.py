@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from recollect.train.attention import Heads
+from recollect.train.model import LoadedModel
+
 
 @dataclass(eq=False)
 class Block:
@@ -38,6 +41,13 @@ class Cache:
         self.slots = self.length = 0
         self.keys: list[torch.Tensor] = []
         self.values: list[torch.Tensor] = []
+
+    @classmethod
+    def of(cls, model: LoadedModel) -> Cache:
+        """Make an empty cache for a model's keys and values."""
+        keys = keys_of(model)
+        shapes = [(key.shape[0], key.shape[2], value.shape[2]) for key, value in keys]
+        return cls(shapes, keys[0][0].dtype, model.device)
 
     @property
     def bytes_per_token(self) -> int:
@@ -107,3 +117,21 @@ class Run:
     """How many tokens of the block the sequence reads before its slot begins."""
     copied: Block | None = None
     """A new block takes its first `start` tokens from this older one."""
+
+
+@torch.inference_mode()
+def keys_of(model: LoadedModel) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Ask the model itself for the keys and values (Hkv, 1, D) of one token in every layer."""
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    class Probe:
+        def attend(
+            self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+        ) -> torch.Tensor:
+            found.append((key, value))
+            return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
+
+    one = torch.zeros(1, dtype=torch.long, device=model.device)
+    with model.autocast:
+        model.hidden(one, one, Probe())
+    return found

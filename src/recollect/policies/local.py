@@ -27,7 +27,6 @@ from recollect.policies.requests import (
     passes,
     stop_reason,
 )
-from recollect.train.attention import Heads
 from recollect.train.batch import common_prefix
 from recollect.train.model import LoadedModel
 from recollect.types import Completion, Sampling
@@ -59,7 +58,7 @@ class LocalPolicy:
         computed together then does not depend on when they come, nor do the last bits of what is
         computed. It costs the time in which both could have worked."""
         self._driver: asyncio.Task[None] | None = None
-        self._cache = self._make_cache()
+        self._cache = Cache.of(model)
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self.reset()
@@ -162,25 +161,6 @@ class LocalPolicy:
     @staticmethod
     def _length(request: Request) -> int:
         return len(request.prompt) - request.base + request.sampling.max_tokens
-
-    @torch.inference_mode()
-    def _make_cache(self) -> Cache:
-        """Ask the model itself for the shapes of its keys and values."""
-        shapes: list[tuple[int, int, int]] = []
-        dtypes: list[torch.dtype] = []
-
-        class Probe:
-            def attend(
-                self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-            ) -> torch.Tensor:
-                shapes.append((key.shape[0], key.shape[2], value.shape[2]))
-                dtypes.append(key.dtype)
-                return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
-
-        one = torch.zeros(1, dtype=torch.long, device=self.model.device)
-        with self.model.autocast:
-            self.model.hidden(one, one, Probe())
-        return Cache(shapes, dtypes[0], self.model.device)
 
     # --- prefill ---------------------------------------------------------------------------------
 

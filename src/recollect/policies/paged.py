@@ -20,7 +20,8 @@ from recollect.errors import UserError
 from recollect.policies.decoder import Burst, Decoder, Rows
 from recollect.policies.draw import uniforms
 from recollect.policies.half import SamplerCopy
-from recollect.policies.paged_attention import PagedCache, keys_of
+from recollect.policies.kv import keys_of
+from recollect.policies.paged_attention import PagedCache
 from recollect.policies.paged_requests import Read, Request, way_of
 from recollect.policies.pages import Pages
 from recollect.policies.pick import pick

@@ -12,7 +12,6 @@ import torch
 
 from recollect.errors import UserError
 from recollect.train.attention import Heads, masked_attention
-from recollect.train.model import LoadedModel
 
 TILE = 64
 """New tokens of one sequence that a program of the kernel takes."""
@@ -149,21 +148,3 @@ class TokenPlan:
         return masked_attention(heads, query[:, :, None], keys, values, mask[:, None, None])[
             :, :, 0
         ]
-
-
-@torch.inference_mode()
-def keys_of(model: LoadedModel) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Ask the model itself for the keys and values (Hkv, 1, D) of one token in every layer."""
-    found: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    class Probe:
-        def attend(
-            self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-        ) -> torch.Tensor:
-            found.append((key, value))
-            return query.new_zeros(query.shape[1], query.shape[0], value.shape[2])
-
-    one = torch.zeros(1, dtype=torch.long, device=model.device)
-    with model.autocast:
-        model.hidden(one, one, Probe())
-    return found

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 
 from recollect.errors import UserError
+from recollect.policies.kv import keys_of
 from recollect.policies.local import LocalPolicy
 from recollect.policies.paged import PagedPolicy
-from recollect.policies.paged_attention import keys_of
 from recollect.train.model import LoadedModel
 
 Sampler = LocalPolicy | PagedPolicy
