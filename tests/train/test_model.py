@@ -1,11 +1,13 @@
-"""Models that the engine must refuse, because it would get them silently wrong."""
+"""Models as the engine loads them, and those it must refuse: it would get them silently wrong."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from recollect.errors import UserError
-from recollect.train.model import load_model
+from recollect.train.model import load_model, load_tokenizer
 from recollect.train.settings import ModelConfig
 from tests.tiny import tiny_model
 
@@ -20,3 +22,18 @@ def test_layers_that_mix_tokens_outside_attention_are_refused(tmp_path):
 def test_attention_alone_is_accepted(tmp_path):
     folder = tiny_model(tmp_path, "lfm2", layer_types=["full_attention", "full_attention"])
     assert load_model(ModelConfig(path=str(folder))).window == 4096
+
+
+def test_decoded_text_is_what_the_tokens_say(tmp_path):
+    """Whatever a folder asks for: no space before a mark is taken away."""
+    folder = tiny_model(tmp_path)
+    path = folder / "tokenizer_config.json"
+    asked = {
+        "clean_up_tokenization_spaces": True,
+        "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": True,
+    }
+    path.write_text(json.dumps(json.loads(path.read_text()) | asked))
+    tokenizer = load_tokenizer(folder)
+    for text in ("a , b .", "do n't !", "who 's ?"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.decode_control(tokenizer.end_ids[0]) == "<|end|>"

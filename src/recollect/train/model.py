@@ -144,7 +144,11 @@ class LoadedModel:
 def load_tokenizer(folder: Path) -> HFTokenizer:
     """Load a folder's tokenizer, with every token that ends a turn."""
     with loading(folder):
-        hf = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        hf = AutoTokenizer.from_pretrained(
+            folder,
+            local_files_only=True,
+            clean_up_tokenization_spaces=False,  # text is what the tokens say, space for space
+        )
         config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
     if not hf.chat_template:
         raise UserError(
