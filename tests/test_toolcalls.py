@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 
 import pytest
 
 from recollect.chat import Chats, Model
+from recollect.errors import UserError
 from recollect.policies.scripted import ScriptedPolicy, replies
 from recollect.rendering import Renderer, user
 from recollect.toolcalls import MAX_CALLS, Parsed, parse_reply, read_calls
@@ -192,6 +194,10 @@ def test_a_form_that_the_tokenizer_declares_is_used():
     }
     tokenizer = HFTokenizer(hf, len(hf), [hf.eos_token_id])
     said = 'So. [call find]{"query": "x"}[/call][call list]{}[/call]'
+    if "tools" not in inspect.signature(hf.parse_response).parameters:
+        with pytest.raises(UserError, match="transformers 5"):
+            spoken(tokenizer, said)
+        return
     parsed = spoken(tokenizer, said)
     assert parsed.calls == (Call("find", {"query": "x"}), Call("list", {}))
     broken = spoken(tokenizer, '[call find]{"query": [/call]').calls

@@ -7,12 +7,14 @@ a tokenizer declares as its own. Nothing is evaluated, and the time is linear in
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from recollect.chat import Chat, Reply
+from recollect.errors import UserError
 from recollect.rendering import Tokenizer
 from recollect.toolkinds import excerpt
 from recollect.tools import Call, Malformed
@@ -207,6 +209,11 @@ class DeclaresForm(Protocol):
 
 
 def _read_declared(hf: Any, ids: tuple[int, ...], prompt: list[int], tools: Any) -> Parsed:
+    if "tools" not in inspect.signature(hf.parse_response).parameters:
+        raise UserError(
+            "the model's tokenizer declares a form of tool calls that transformers here cannot read",
+            "install transformers 5.16 or newer",
+        )
     try:
         message = hf.parse_response(list(ids), prefix=prompt, tools=list(tools))
     except Exception as error:  # whatever a model writes, it is answered

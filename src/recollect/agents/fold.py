@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from recollect.agents.asking import ask, check_positive, tokenizer_of
 from recollect.agents.prompts import check_fields, fill, solve_from
 from recollect.agents.reading import read_and_ask
 from recollect.agents.windows import Span, Window, spans, windows
 from recollect.chat import Chats
-from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
-from recollect.rendering import Part, Tokenizer
+from recollect.rendering import Message, Part, Tokenizer
 from recollect.types import Question, Task
 
 NO_MEMORY = "No previous memory"
@@ -77,12 +77,8 @@ class FoldAgent:
     prompts: FoldPrompts = FoldPrompts()
 
     def __post_init__(self) -> None:
-        for name in ("chunk_size", "max_memory_tokens", "max_answer_tokens", "max_chunks"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(
-                    f"{name} is {value}", f"set --agent.{name.replace('_', '-')} to 1 or more"
-                )
+        names = ("chunk_size", "max_memory_tokens", "max_answer_tokens", "max_chunks")
+        check_positive(**{name: getattr(self, name) for name in names})
         if self.order not in ("chunk_first", "memory_first"):
             raise UserError(f"order is {self.order!r}", "choose from chunk_first, memory_first")
 
@@ -114,7 +110,7 @@ class FoldAgent:
         problem = "\n".join(q.text for q in task.questions)
         if not self.query_aware:
             problem = self.prompts.unknown_problem
-        steps = spans(task, _tokenizer(chats, "memory"), self.chunk_size, self.max_chunks)
+        steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size, self.max_chunks)
 
         async def read(chunk: list[int], _span: Span, label: str) -> None:
             await self._update(problem, chunk, label, chats, memory)
@@ -134,26 +130,17 @@ class FoldAgent:
         self, questions: dict[int, Question], chats: Chats, memory: TextMemory
     ) -> dict[int, str]:
         # Another model's tokens mean nothing to this one: it is given the text.
-        same = _tokenizer(chats, "answer") is _tokenizer(chats, "memory")
+        same = tokenizer_of(chats, "answer") is tokenizer_of(chats, "memory")
         shown = _shown(memory) if same else memory.text or NO_MEMORY
 
-        async def ask(i: int, question: Question) -> str:
-            # One memory serves many questions: question i is compared with question i of siblings.
-            name = f"question {i + 1}"
-            chat = chats.open("answer", label=name, stratum=name, question=i)
-            prompt = fill(self.prompts.answer, problem=question.text, memory=shown)
-            return (await chat.say(prompt, max_tokens=self.max_answer_tokens)).text
+        def prompt(_i: int, question: Question) -> Message:
+            return fill(self.prompts.answer, problem=question.text, memory=shown)
 
-        texts = await concurrently(ask(i, q) for i, q in questions.items())
-        return dict(zip(questions, texts, strict=True))
+        return await ask(chats, questions, prompt, self.max_answer_tokens)
 
     def windows(self, task: Task, tokenizer: Tokenizer) -> Iterator[Window]:
         """Yield the steps of the fold."""
         return windows(task, tokenizer, self.chunk_size, self.max_chunks)
-
-
-def _tokenizer(chats: Chats, role: str) -> Tokenizer:
-    return chats.model(role).renderer.tokenizer
 
 
 def _shown(memory: TextMemory) -> Part:
