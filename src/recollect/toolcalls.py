@@ -211,7 +211,7 @@ class DeclaresForm(Protocol):
 def _read_declared(hf: Any, ids: tuple[int, ...], prompt: list[int], tools: Any) -> Parsed:
     if "tools" not in inspect.signature(hf.parse_response).parameters:
         raise UserError(
-            "the model's tokenizer declares a form of tool calls that transformers here cannot read",
+            "the tokenizer declares a form of tool calls that this transformers cannot read",
             "install transformers 5.16 or newer",
         )
     try:
