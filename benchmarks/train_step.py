@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from recollect.train import attention
+from recollect.train import attention, levels
 from recollect.train.attention import Heads
 from recollect.train.batch import Packed, pack, plan_micro_batches
 from recollect.train.model import LoadedModel
@@ -203,23 +203,28 @@ def compare(options: argparse.Namespace) -> None:
     budgets = {False: budgets[False] * row, True: budgets[True] * trie}
     if options.order == "memory_first":
         budgets[True] = options.group * row
+    ways = [(True, "trie"), (False, "rows")] + [(False, "varlen")] * options.varlen
+    large = levels.LARGE
     for model.recompute in (options.recompute, *more):
-        found = {}
-        for share, name in ((True, "trie"), (False, "rows")):
+        found: dict[str, Figures] = {}
+        for share, name in ways:
+            # Other trainers give all rows to one call of FlashAttention, however long they are.
+            levels.LARGE = 1 << 62 if name == "varlen" else large
             few = first if share else first[: options.group]
             it = fitting(trainer, few, samples, share, budgets[share], options.repeats)
-            found[share] = it
-            speeds = {name: flops / it.seconds / 1e12 for name, flops in rates.items()}
+            found[name] = it
+            speeds = {kind: flops / it.seconds / 1e12 for kind, flops in rates.items()}
             print(
                 f"{name:8}{model.recompute:10g}{it.tokens:10}{it.seconds:10.3f}{it.gib:8.1f}"
                 f"{speeds['6NT']:14.0f}{speeds['strict']:10.0f}",
                 flush=True,
             )
-        rows, trie_ = found[False], found[True]
-        print(
-            f"{'ratio':18}{rows.tokens / trie_.tokens:9.2f}x{rows.seconds / trie_.seconds:9.2f}x"
-            f"{trie_.gib / rows.gib:7.2f}x"
-        )
+        trie_ = found.pop("trie")
+        for name, rows in found.items():
+            print(
+                f"{name + ' / trie':18}{rows.tokens / trie_.tokens:9.2f}x"
+                f"{rows.seconds / trie_.seconds:9.2f}x{trie_.gib / rows.gib:7.2f}x"
+            )
 
 
 def scaling(options: argparse.Namespace) -> None:
@@ -242,27 +247,38 @@ def scaling(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Print how far the gradients of rows and trie are from one another and from float32."""
-    options.shape, options.layers = "smollm2", 8
+    """Print how far the gradients of rows and trie are from one another and from float32.
+
+    The noise of bfloat16 is how far two ways to compute the same rows are from each other.
+    """
+    options.shape, options.layers, options.weights = "smollm2", 8, "float32"
     (options.recompute,) = options.recompute
     model = make_model(options)
     trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
     samples = task(2, 4, model.tokenizer.vocab_size, options.order)
-    grads = {}
-    for half in (False, True):
+    large, grads = levels.LARGE, {}
+    for name, half, share in (
+        ("exact rows", False, False),
+        ("exact trie", False, True),
+        ("rows", True, False),
+        ("varlen rows", True, False),
+        ("trie", True, True),
+    ):
         model.half = half
-        for share in (False, True):
-            trainer.optimiser.drop()
-            measure(trainer, samples, share, 1 << 16)
-            totals = trainer.optimiser.gradients
-            grads[half, share] = [totals[p].clone() for p in model.trainable_parameters()]
-    exact = grads[False, False]
-    print(f"float32: trie off rows by {distance(grads[False, True], exact):.1e}")
+        levels.LARGE = 1 << 62 if name == "varlen rows" else large
+        trainer.optimiser.drop()
+        measure(trainer, samples, share, 1 << 16)
+        totals = trainer.optimiser.gradients
+        grads[name] = [totals[p].clone() for p in model.trainable_parameters()]
+    levels.LARGE = large
+    off = distance(grads["exact trie"], grads["exact rows"])
+    print(f"float32: trie off rows by {off:.1e}")
+    for name in ("rows", "varlen rows", "trie"):
+        off, apart = (distance(grads[name], grads[of]) for of in ("exact rows", "rows"))
+        print(f"bfloat16: {name} off float32 rows by {off:.1e}, off bfloat16 rows by {apart:.1e}")
     for share, name in ((False, "rows"), (True, "trie")):
-        print(f"bfloat16: {name} off float32 rows by {distance(grads[True, share], exact):.1e}")
-    packed = {share: pack([s.token_ids for s in samples], "cuda", share) for share in (True, False)}
-    for share, name in ((False, "rows"), (True, "trie")):
-        print(f"attention alone, bfloat16 off float32: {name} {attention_error(packed[share]):.1e}")
+        packed = pack([s.token_ids for s in samples], "cuda", share)
+        print(f"attention alone, bfloat16 off float32: {name} {attention_error(packed):.1e}")
 
 
 def attention_error(packed: Packed) -> float:
@@ -318,6 +334,7 @@ def main() -> None:
     parser.add_argument("--recompute", type=float, nargs="+", default=[1.0])
     parser.add_argument("--weights", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--rows", type=int, help="rows in a micro-batch; a group if not given")
+    parser.add_argument("--varlen", action="store_true", help="also rows in one attention call")
     parser.add_argument("--together", type=int, default=1, help="chunks of tries in a micro-batch")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--repeats", type=int, default=1)
