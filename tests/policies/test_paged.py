@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from recollect.errors import UserError
 from recollect.policies import paged
+from recollect.policies.decoder import Burst
 from recollect.policies.kv import keys_of
 from recollect.policies.local import LocalPolicy
 from recollect.policies.paged import PAGE
@@ -83,6 +85,45 @@ def test_a_full_cache_makes_the_latest_wait_and_changes_nothing(llama):
     assert_alike(run(policy, prompts, max_tokens=100), expected)
     assert evicted
     assert policy._pages.room == policy._pages.count - 1  # every page came back
+
+
+@dataclass
+class Slow(Burst):
+    """A burst that a device still works on when it is first asked for."""
+
+    asked: int = 0
+
+    def ready(self) -> bool:
+        self.asked += 1
+        return self.asked > 3
+
+
+@pytest.mark.parametrize("settings", [{}, dict(max_running=7, burst=3, prefill_tokens=37)])
+@pytest.mark.parametrize("tokens", [1 << 14, 400])
+def test_who_asks_again_while_the_device_works_is_served_alike(llama, settings, tokens):
+    async def chats(policy) -> list[Completion]:
+        async def chat(number: int, prompt: list[int]) -> list[Completion]:
+            said = []
+            for turn in range(3):  # of many lengths, so that some ask while others are served
+                sampling = Sampling(seed=10 * number + turn, max_tokens=1 + (number + turn) % 14)
+                said.append(await policy.sample(prompt, sampling))
+                prompt = [*prompt, *said[-1].token_ids, 7]
+            return said
+
+        found = await asyncio.gather(*(chat(*job) for job in enumerate(families(4, 3))))
+        return [completion for said in found for completion in said]
+
+    one = 2 * sum(value.nbytes for _key, value in keys_of(llama))
+    policy = paged_policy(llama, cache_bytes=one * tokens, **settings)
+    burst = policy._decoder.burst
+
+    def slow(*given) -> Slow:
+        begun = burst(*given)
+        return Slow(begun.tokens, begun.logprobs)
+
+    policy._decoder.burst = slow
+    assert_alike(asyncio.run(chats(policy)), asyncio.run(chats(LocalPolicy(llama))))
+    assert policy._pages.room == policy._pages.count - 1
 
 
 def test_a_prompt_above_the_cache_says_so(llama):

@@ -26,7 +26,7 @@ from recollect.policies.paged_requests import Read, Request, way_of
 from recollect.policies.pages import Pages
 from recollect.policies.pick import pick
 from recollect.policies.reader import Reader, Runs
-from recollect.policies.requests import Heard, stop_reason
+from recollect.policies.requests import Heard
 from recollect.train.model import LoadedModel
 from recollect.train.transfer import put
 from recollect.types import Completion, Sampling
@@ -66,8 +66,12 @@ class PagedPolicy:
         self._numbers = itertools.count()
         self._driver: asyncio.Task[None] | None = None
         self._waiting: list[Request] = []
+        self._refused: Request | None = None
+        """The first that waits, if there was no room for it and none has become free since."""
         self._reading: list[Request] = []
         self._running: list[Request] = []
+        self._gone: list[Request] = []
+        """Their pages are still to be freed: that can wait until the device is at work."""
 
     def reset(self) -> None:
         """Forget all keys and values, and take the weights as they are: a batch has ended."""
@@ -75,7 +79,8 @@ class PagedPolicy:
         if not all(request.done.done() for request in everyone):
             raise RuntimeError("the sampler cannot be reset while requests wait for it")
         self._stop()
-        self._waiting, self._reading, self._running = [], [], []
+        self._waiting, self._reading, self._running, self._gone = [], [], [], []
+        self._refused = None
         self._pages.clear()
         if self._copy:
             self._copy.refresh()
@@ -135,17 +140,19 @@ class PagedPolicy:
         """Work until no request is left, letting the askers run while the device does."""
         try:
             while True:
-                await asyncio.sleep(0)
-                self._waiting = [r for r in self._waiting if not r.done.done()]
-                if not (self._waiting or self._reading or self._running):
-                    return
+                if not self._running:
+                    await asyncio.sleep(0)
                 with self._on_device():
                     begun = self._cycle()
+                if begun is None and not (self._waiting or self._reading):
+                    self._free_gone()
+                    return
                 for turn in itertools.count():
+                    # Whoever was answered asks again at once; others are not kept from working.
+                    await asyncio.sleep(0 if turn < 8 else 0.0002)
+                    self._admit()
                     if begun is None or begun[1].ready():
                         break
-                    # The askers run at once, and whoever else does is not kept from working.
-                    await asyncio.sleep(0 if turn < 8 else 0.0002)
                 if begun:
                     self._collect(*begun)
         except Exception as error:
@@ -169,6 +176,10 @@ class PagedPolicy:
 
     def _admit(self) -> None:
         """Take waiting requests, first come first served, while rows and pages last."""
+        self._waiting = [r for r in self._waiting if not r.done.done()]
+        if not self._waiting or self._waiting[0] is self._refused:
+            return
+        self._free_gone()
         taken = 0
         for request in self._waiting:
             count = len(self._running) + len(self._reading)
@@ -178,6 +189,7 @@ class PagedPolicy:
             # Everyone may soon need one page more.
             if count and (count >= self.max_running or missing + count + 1 > self._pages.room):
                 self._pages.give_back(pages)
+                self._refused = request
                 break
             request.cached = len(pages) * PAGE
             request.give(pages + self._pages.take(missing))
@@ -280,6 +292,8 @@ class PagedPolicy:
         waiting: set[Request] = set()
         for request in self._running:
             missing = -(-(request.cached + steps) // PAGE) - len(request.pages)
+            if missing > self._pages.room:
+                self._free_gone()
             while missing > 0 and missing > self._pages.room and request not in waiting:
                 # Never one that was just read: its first token is still on the device.
                 others = set(self._running) - new - waiting
@@ -298,51 +312,37 @@ class PagedPolicy:
     def _free(self, request: Request) -> None:
         self._pages.give_back(request.pages)
         request.pages, request.places = [], np.empty(0, dtype=np.int64)
+        self._refused = None
 
     # --- collect ---------------------------------------------------------------------------------
 
     def _collect(self, read: Read | None, burst: Burst) -> None:
         """Append what was drawn, and resolve whoever has come to an end."""
-        finished = []
+        finished, tokenizer = [], self.model.tokenizer
         if read:
             first = zip(read.tokens.tolist(), read.logprobs.tolist(), strict=True)
             for request, (token, logprob) in zip(read.requests, first, strict=True):
-                if self._extend(request, [token], [logprob]):
+                if request.extend([token], [logprob], self._ends, tokenizer):
                     finished.append(request)
         gone = set(finished)
         columns = zip(burst.tokens.T.tolist(), burst.logprobs.T.tolist(), strict=True)
         for request, (tokens, logprobs) in zip(self._running, columns, strict=True):
-            if request not in gone and self._extend(request, tokens, logprobs):
+            if request not in gone and request.extend(tokens, logprobs, self._ends, tokenizer):
                 finished.append(request)
         self._leave(finished)
 
-    def _extend(self, request: Request, tokens: list[int], logprobs: list[float]) -> bool:
-        """Append tokens up to where the sequence ends; tell whether it did, and resolve it then."""
-        plain = not (request.heard or request.sampling.stop) and request.left > len(tokens)
-        if plain and self._ends.isdisjoint(tokens):
-            request.tokens += tokens
-            request.logprobs += logprobs
-            return False
-        for token, logprob in zip(tokens, logprobs, strict=True):
-            request.tokens.append(token)
-            request.logprobs.append(logprob)
-            if request.heard:
-                request.heard(token, logprob)
-            reason = stop_reason(request.tokens, request.sampling, self.model.tokenizer)
-            if reason:
-                if not request.done.done():
-                    done = Completion(tuple(request.tokens), tuple(request.logprobs), reason)
-                    request.done.set_result(done)
-                return True
-        return False
-
     def _leave(self, requests: list[Request]) -> None:
-        """Free rows and pages; what the pages hold may serve the next turn of a chat."""
-        if not requests:
-            return
-        gone = set(requests)
-        self._running = [r for r in self._running if r not in gone]
-        for request in requests:
+        """Take requests out of the rows."""
+        if requests:
+            gone = set(requests)
+            self._running = [r for r in self._running if r not in gone]
+            self._gone += requests
+            self._refused = None
+
+    def _free_gone(self) -> None:
+        """Free the pages of who is gone; what they hold may serve the next turn of a chat."""
+        for request in self._gone:
             # The newest token's keys were not computed, nor any beyond it that count.
             self._pages.name(request.pages, request.whole[:-1][: request.cached])
             self._free(request)
+        self._gone = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,8 @@ import torch
 
 from recollect.policies.pages import Page
 from recollect.policies.pick import Way
-from recollect.policies.requests import Heard
+from recollect.policies.requests import Heard, stop_reason
+from recollect.rendering import Tokenizer
 from recollect.types import Completion, Sampling
 
 
@@ -50,6 +51,27 @@ class Request:
     def whole(self) -> np.ndarray:
         """The prompt and all that was drawn."""
         return np.concatenate([self.prompt, np.array(self.tokens, dtype=np.int64)])
+
+    def extend(
+        self, tokens: list[int], logprobs: list[float], ends: Set[int], tokenizer: Tokenizer
+    ) -> bool:
+        """Append tokens up to where the sequence ends; tell whether it did, and resolve it then."""
+        plain = not (self.heard or self.sampling.stop) and self.left > len(tokens)
+        if plain and ends.isdisjoint(tokens):
+            self.tokens += tokens
+            self.logprobs += logprobs
+            return False
+        for token, logprob in zip(tokens, logprobs, strict=True):
+            self.tokens.append(token)
+            self.logprobs.append(logprob)
+            if self.heard:
+                self.heard(token, logprob)
+            if reason := stop_reason(self.tokens, self.sampling, tokenizer):
+                if not self.done.done():
+                    done = Completion(tuple(self.tokens), tuple(self.logprobs), reason)
+                    self.done.set_result(done)
+                return True
+        return False
 
 
 @dataclass(frozen=True)
