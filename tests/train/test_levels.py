@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from recollect.train.attention import Heads
 from recollect.train.batch import Branch, TriePlan, pack
-from recollect.train.levels import Part, attend, cut_large, find_nodes, join, make_parts
+from recollect.train.levels import Part, attend, join, make_parts
+from recollect.train.nodes import cut_large, find_nodes
 
 CPU = torch.device("cpu")
 

@@ -15,6 +15,7 @@ import torch
 
 from recollect.train import levels
 from recollect.train.attention import Heads, Plan, masked_attention
+from recollect.train.nodes import cut_large, find_nodes
 from recollect.train.transfer import put
 from recollect.types import Sample
 
@@ -143,11 +144,11 @@ class FlashPlan:
         runs = [
             (int(b.path[b.start]), int(b.path[b.start - 1]) if b.start else -1) for b in branches
         ]
-        nodes = levels.find_nodes(runs, tokens)
+        nodes = find_nodes(runs, tokens)
 
         def parts(width: int) -> list[levels.Part]:
             pairs = levels.LARGE // width
-            return levels.make_parts(levels.cut_large(nodes, runs, pairs), device, pairs)
+            return levels.make_parts(cut_large(nodes, runs, pairs), device, pairs)
 
         self._parts = cache(parts)
         self._masked = cache(lambda: TriePlan(branches, tokens, device))
