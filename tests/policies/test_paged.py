@@ -126,6 +126,33 @@ def test_who_asks_again_while_the_device_works_is_served_alike(llama, settings, 
     assert policy._pages.room == policy._pages.count - 1
 
 
+def test_the_others_go_on_before_whoever_was_answered_asks_again(llama):
+    policy = paged_policy(llama, burst=4)
+    events = []
+    burst, read = policy._decoder.burst, policy._reader.read
+
+    def begin(*given) -> Slow:
+        begun = burst(*given)
+        events.append("burst")
+        return Slow(begun.tokens, begun.logprobs)
+
+    policy._decoder.burst = begin
+    policy._reader.read = lambda runs: (events.append("read"), read(runs))[1]
+
+    async def twice() -> None:
+        await policy.sample([1, 2, 3], Sampling(max_tokens=1))
+        events.append("answered")
+        await policy.sample([4, 5, 6], Sampling(max_tokens=1))
+
+    async def both() -> None:
+        await asyncio.gather(policy.sample([7, 8, 9], Sampling(max_tokens=13)), twice())
+
+    policy._ends = set()
+    asyncio.run(both())
+    # The second burst runs while the answer is heard; what is asked then is read right after it.
+    assert events[:5] == ["read", "burst", "burst", "answered", "read"]
+
+
 def test_a_prompt_above_the_cache_says_so(llama):
     policy = paged_policy(llama, cache_bytes=1 << 16)
     with pytest.raises(UserError, match="cache-gib"):
