@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
+import torch
 
 from recollect.errors import UserError
-from recollect.train.model import load_model, load_tokenizer
+from recollect.train.batch import pack
+from recollect.train.model import KEPT, load_model, load_tokenizer
 from recollect.train.settings import ModelConfig
 from tests.tiny import tiny_model
 
@@ -37,3 +40,30 @@ def test_decoded_text_is_what_the_tokens_say(tmp_path):
     for text in ("a , b .", "do n't !", "who 's ?"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.decode_control(tokenizer.end_ids[0]) == "<|end|>"
+
+
+def test_a_compiled_layer_keeps_less_for_its_backward_pass(tmp_path, monkeypatch):
+    # The part of the compiler that decides what is kept, without the one that writes kernels.
+    quick = functools.partial(torch.compile, backend="aot_eager_decomp_partition")
+    monkeypatch.setattr(torch, "compile", quick)
+    folder = tiny_model(tmp_path, "llama")
+
+    def kept(share: float) -> int:
+        """Count the bytes that are kept beside the weights."""
+        torch._dynamo.reset()
+        monkeypatch.setattr("recollect.train.model.KEPT", share)
+        model = load_model(ModelConfig(path=str(folder), compile=True))
+        packed = pack([list(range(70))], "cpu")
+        sizes = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with model.training(), torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+            model.hidden(packed.ids, packed.positions, packed.plan).sum()
+        weights = {p.untyped_storage().data_ptr() for p in model.network.parameters()}
+        return sum(size for place, size in sizes.items() if place not in weights)
+
+    assert kept(KEPT) < 0.85 * kept(1.0)

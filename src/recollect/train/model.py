@@ -22,8 +22,8 @@ from recollect.train.settings import LoraConfig, ModelConfig
 transformers_logging.disable_progress_bar()
 
 KEPT = 0.9
-"""Share of its activations that a compiled layer keeps at most. Anything from 0.65 to 0.95 makes it
-compute norms and products of activations again, and no matrix product: a quarter less in all."""
+"""Share of its activations that a compiled layer keeps at most: it then computes norms and products
+of activations again, and no matrix product."""
 REMEMBERED = 4096
 """Texts whose tokens are kept ..."""
 LONGEST_REMEMBERED = 1 << 16
