@@ -113,11 +113,10 @@ def curve(folder: Path) -> dict[int, tuple[float, float, float]]:
     return found
 
 
-def cells(folder: Path) -> Iterator[tuple[str, str, results.Cell]]:
+def cells(folder: Path) -> Iterator[results.Cell]:
     """Return what was measured with one model."""
     for name in ("short", "long"):
-        for cell in results.load(folder / name).cells:
-            yield cell.task, cell.agent, cell
+        yield from results.load(folder / name).cells
 
 
 def show(options: argparse.Namespace) -> None:
@@ -134,10 +133,10 @@ def show(options: argparse.Namespace) -> None:
     print("\nanswer found (boxed and exact | anywhere in the reply), 95% interval of the latter")
     table: dict[tuple[str, str], dict[str, str]] = {}
     for name, folder in models.items():
-        for task, agent, cell in cells(folder):
+        for cell in cells(folder):
             boxed, anywhere = (cell.scores[m] for m in ("boxed_exact_match", "sub_exact_match"))
             said = f"{boxed.mean:.3f} | {figure(anywhere.mean, anywhere.low, anywhere.high)}"
-            table.setdefault((task, agent), {})[name] = said
+            table.setdefault((cell.task, cell.agent), {})[name] = said
     print(f"{'':14}{'':14}" + "".join(f"{name:30}" for name in models))
     for (task, agent), row in table.items():
         print(f"{task:14}{agent:14}" + "".join(f"{row.get(name, ''):30}" for name in models))
