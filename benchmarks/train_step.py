@@ -13,6 +13,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from recollect.train import attention, levels
+from recollect.train import model as model_module
 from recollect.train.attention import Heads
 from recollect.train.batch import Packed, pack, plan_micro_batches
 from recollect.train.model import LoadedModel
@@ -175,6 +177,11 @@ def plan_rows(samples: Sequence[Sample], token_budget: int) -> list[list[int]]:
     return runs
 
 
+def whole_end(_network: Any) -> AbstractContextManager[None]:
+    """Leave the last layer as it is."""
+    return nullcontext()
+
+
 def compare(options: argparse.Namespace) -> None:
     """Print rows beside the trie, for every share of layers that recompute."""
     options.recompute, *more = options.recompute
@@ -204,12 +211,14 @@ def compare(options: argparse.Namespace) -> None:
     if options.order == "memory_first":
         budgets[True] = options.group * row
     ways = [(True, "trie"), (False, "rows")] + [(False, "varlen")] * options.varlen
-    large = levels.LARGE
+    large, sparse_end = levels.LARGE, model_module.sparse_end
     for model.recompute in (options.recompute, *more):
         found: dict[str, Figures] = {}
         for share, name in ways:
-            # Other trainers give all rows to one call of FlashAttention, however long they are.
+            # Other trainers give all rows to one call of FlashAttention, however long they are, and
+            # compute the whole of the last layer.
             levels.LARGE = 1 << 62 if name == "varlen" else large
+            model_module.sparse_end = whole_end if name == "varlen" else sparse_end
             few = first if share else first[: options.group]
             it = fitting(trainer, few, samples, share, budgets[share], options.repeats)
             found[name] = it
@@ -334,7 +343,7 @@ def main() -> None:
     parser.add_argument("--recompute", type=float, nargs="+", default=[1.0])
     parser.add_argument("--weights", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--rows", type=int, help="rows in a micro-batch; a group if not given")
-    parser.add_argument("--varlen", action="store_true", help="also rows in one attention call")
+    parser.add_argument("--varlen", action="store_true", help="also rows as other trainers do them")
     parser.add_argument("--together", type=int, default=1, help="chunks of tries in a micro-batch")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--repeats", type=int, default=1)

@@ -10,9 +10,8 @@ the cost is that of the pairs that see each other, whatever the trie.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -116,24 +115,12 @@ def _offsets(sizes: Sequence[int], device: torch.device) -> torch.Tensor:
     return put(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32), device)
 
 
-def join(
-    out: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Join two softmaxes over disjoint keys: outputs (N, H, D), log-sum-exps (H, N)."""
+def join(out: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor) -> None:
+    """Join two softmaxes over disjoint keys in place: outputs (N, H, D), log-sum-exps (H, N)."""
     joint = torch.logaddexp(lse, part_lse)
     kept, added = (lse - joint).exp().t()[..., None], (part_lse - joint).exp().t()[..., None]
-    return (out * kept + part * added).to(out.dtype), joint
-
-
-@cache
-def _compiled_join() -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """Compile on first use: the compiler takes seconds to import, and a CPU has no use for it."""
-    return torch.compile(join, dynamic=True)
-
-
-def join_compiled(*parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Do the same in one kernel."""
-    return _compiled_join()(*parts)
+    out.copy_(out * kept + part * added)
+    lse.copy_(joint)
 
 
 class Kernel(Protocol):
@@ -141,8 +128,11 @@ class Kernel(Protocol):
 
     sum_dtype: torch.dtype
     """Of log-sum-exps, and of sums of gradients."""
-    join: Callable[..., tuple[torch.Tensor, torch.Tensor]]
-    """What the function of that name does."""
+
+    def join(
+        self, out: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor
+    ) -> None:
+        """Do what the function of that name does."""
 
     def forward(
         self, part: Part, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
@@ -167,7 +157,14 @@ class Cuda:
     """torch's own kernels: cuDNN's for a single run, FlashAttention for many; bf16 or fp16."""
 
     sum_dtype = torch.float32
-    join = staticmethod(join_compiled)
+
+    def join(
+        self, out: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor
+    ) -> None:
+        """Join in one pass."""
+        from recollect.train import kernels  # a CPU's torch comes without what makes them
+
+        kernels.join(out, lse, part, part_lse)
 
     def forward(
         self, part: Part, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
@@ -235,7 +232,12 @@ class Attend(torch.autograd.Function):
         for part in parts:
             at, seen = part.queries, part.keys
             found = kernel.forward(part, query[at], key[seen], value[seen], scale)
-            out[at], lse[:, at] = found if part.causal else kernel.join(out[at], lse[:, at], *found)
+            if not part.causal:
+                own = out[at], lse[:, at]  # copies, unless what asks is one slice
+                kernel.join(*own, *found)
+                found = own
+            if part.causal or not isinstance(at, slice):
+                out[at], lse[:, at] = found
         ctx.save_for_backward(query, key, value, out, lse)
         ctx.parts, ctx.kernel, ctx.scale = parts, kernel, scale
         return out
@@ -255,10 +257,13 @@ class Attend(torch.autograd.Function):
                 part, grad[at], query[at], key[seen], value[seen], out[at], lse[:, at], ctx.scale
             )
             # The runs of one part have no query in common, so none is added to twice.
-            dq[at] = asked if part.causal else dq[at] + asked
+            if part.causal:
+                dq[at] = asked
+            else:
+                dq[at] += asked
             for total, gradient in zip(totals, given, strict=True):
-                if part.repeated:
-                    total.index_put_((seen,), gradient.to(total.dtype), accumulate=True)
+                if part.repeated and not isinstance(seen, slice):
+                    total.index_add_(0, seen, gradient.to(total.dtype))
                 else:
                     total[seen] += gradient
         dk, dv = (total.to(key.dtype) for total in totals)

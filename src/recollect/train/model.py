@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from recollect.errors import UserError
 from recollect.train import attention
 from recollect.train.settings import LoraConfig, ModelConfig
+from recollect.train.sparse import sparse_end
 
 transformers_logging.disable_progress_bar()
 
@@ -83,6 +84,8 @@ class LoadedModel:
     """Whether layers are compiled while training."""
     half: bool = True
     """Whether a GPU computes in bf16."""
+    _end: Any = field(default=None, init=False)
+    """While training: what of the last layer computes only what is asked for."""
 
     @property
     def autocast(self) -> torch.autocast:
@@ -114,20 +117,28 @@ class LoadedModel:
                 layer.training = int((i + 1) * self.recompute) > int(i * self.recompute)
                 if self.compile:
                     layer.forward = torch.compile(layer.forward, dynamic=True)
-            with frugal:
+            with frugal, sparse_end(self.network) as self._end:
                 yield
         finally:
+            self._end = None
             for layer in layers:
                 layer.training = False
                 layer.__dict__.pop("forward", None)
 
     def hidden(
-        self, ids: torch.Tensor, positions: torch.Tensor, plan: attention.Plan
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        plan: attention.Plan,
+        at: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Run the body over N tokens in one row; return (N, width)."""
+        """Run the body over N tokens in one row; return (N, width), or those of some tokens."""
         body = self.network.get_decoder()
+        if self._end is not None:
+            self._end.at = at
         out = body(input_ids=ids[None], position_ids=positions[None], use_cache=False, plan=plan)
-        return out.last_hidden_state[0]
+        hidden = out.last_hidden_state[0]
+        return hidden if at is None else hidden[at]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Apply the head: (N, width) to (N, vocabulary), float32."""

@@ -12,6 +12,9 @@ from recollect.train.adam import RoamingAdamW
 from recollect.train.model import LoadedModel
 from recollect.train.settings import OptimConfig
 
+LARGE = 1 << 20
+"""Numbers from which a kernel of our own is worth its launch."""
+
 
 class Optimiser:
     """AdamW with linear warm-up over the weights of a model that are trained."""
@@ -40,10 +43,15 @@ class Optimiser:
     def _add(self, parameter: torch.Tensor) -> None:
         """Add up what micro-batches gave in float32: in half precision small shares vanish."""
         assert isinstance(parameter, torch.nn.Parameter) and parameter.grad is not None
-        if parameter in self._sums:
-            self._sums[parameter] += parameter.grad
+        if parameter not in self._sums:
+            plain = torch.contiguous_format
+            self._sums[parameter] = parameter.grad.to(torch.float32, memory_format=plain)
+        elif parameter.is_cuda and parameter.numel() >= LARGE:
+            from recollect.train import kernels  # a CPU's torch comes without what makes them
+
+            kernels.add(self._sums[parameter], parameter.grad)
         else:
-            self._sums[parameter] = parameter.grad.float()
+            self._sums[parameter] += parameter.grad
         parameter.grad = None
 
     @property

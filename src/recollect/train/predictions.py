@@ -73,7 +73,7 @@ class Predictions:
         """
         with model.autocast:
             packed = self.packed
-            hidden_C = model.hidden(packed.ids, packed.positions, packed.plan)[self.context_C]
+            hidden_C = model.hidden(packed.ids, packed.positions, packed.plan, self.context_C)
             if len(hidden_C) * model.tokenizer.vocab_size <= WHOLE:
                 logprob_P = _predict(
                     model, hidden_C, self.which_P, self.token_P, temperature, entropy
@@ -101,7 +101,7 @@ class Predictions:
         """
         with critic.autocast:
             packed = self.packed
-            hidden_C = critic.hidden(packed.ids, packed.positions, packed.plan)[self.context_C]
+            hidden_C = critic.hidden(packed.ids, packed.positions, packed.plan, self.context_C)
         # Outside autocast: bf16 would round a value of 0.5 to the next 0.002.
         value_C = critic.network.get_output_embeddings()(hidden_C.float())[:, 0]
         return value_C[self.which_P][self.prediction_T]
