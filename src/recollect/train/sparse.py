@@ -44,7 +44,7 @@ def sparse_end(network: Any) -> Iterator[Any]:
     if module is None:
         yield None
         return
-    kind = type(module)
+    kind: Any = type(module)
     module.__class__, module.at = sparse(kind), None
     try:
         yield module
