@@ -14,7 +14,8 @@ RUN = 4096
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _join(  # type: ignore[no-untyped-def]
-    out, lse, part, part_lse, tokens, lse_step, part_lse_step, out_step, part_step, part_head,
+    out, lse, part, part_lse, tokens, lse_step, part_lse_step,
+    out_step, out_head, part_step, part_head,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1).to(tl.int64)
@@ -26,7 +27,7 @@ def _join(  # type: ignore[no-untyped-def]
     theirs = tl.load(part_lse + head * part_lse_step + t, mask=there, other=0.0)
     high = tl.maximum(ours, theirs)
     joint = high + tl.log(tl.exp(ours - high) + tl.exp(theirs - high))
-    own = out + t[:, None] * out_step + head * WIDTH + d[None, :]
+    own = out + t[:, None] * out_step + head * out_head + d[None, :]
     given = part + t[:, None] * part_step + head * part_head + d[None, :]
     kept = tl.load(own, mask=both, other=0.0).to(tl.float32) * tl.exp(ours - joint)[:, None]
     added = tl.load(given, mask=both, other=0.0).to(tl.float32) * tl.exp(theirs - joint)[:, None]
@@ -36,16 +37,16 @@ def _join(  # type: ignore[no-untyped-def]
 
 def join(out: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor) -> None:
     """Do what `levels.join` does: outputs (N, H, D), log-sum-exps (H, N)."""
+    if {out.stride(2), part.stride(2), lse.stride(1)} != {1}:
+        raise ValueError("the numbers of a head must stand together")
     tokens, heads, width = out.shape
-    if out.stride(1) != width or {out.stride(2), part.stride(2)} != {1}:
-        raise ValueError("the heads of a token must stand together")
-    if lse.stride(1) != 1:
-        raise ValueError("the sums of a head must stand together")
     part_lse = part_lse.contiguous()
-    _join[(triton.cdiv(tokens, BLOCK), heads)](
-        out, lse, part, part_lse, tokens, lse.stride(0), part_lse.stride(0), out.stride(0),
-        part.stride(0), part.stride(1), width, triton.next_power_of_2(width), BLOCK,
-    )  # fmt: skip
+    with torch.cuda.device_of(out):
+        _join[(triton.cdiv(tokens, BLOCK), heads)](
+            out, lse, part, part_lse, tokens, lse.stride(0), part_lse.stride(0), out.stride(0),
+            out.stride(1), part.stride(0), part.stride(1), width, triton.next_power_of_2(width),
+            BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -60,4 +61,5 @@ def add(total: torch.Tensor, part: torch.Tensor) -> None:
     """Add numbers of half precision to float32 ones, at twice the rate of torch's own kernel."""
     if not total.is_contiguous() or total.dtype != torch.float32:
         raise ValueError("sums are float32 and stand together")
-    _add[(triton.cdiv(total.numel(), RUN),)](total, part.contiguous(), total.numel(), RUN)
+    with torch.cuda.device_of(total):
+        _add[(triton.cdiv(total.numel(), RUN),)](total, part.contiguous(), total.numel(), RUN)

@@ -18,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 from recollect.errors import UserError
 from recollect.train import attention
 from recollect.train.settings import LoraConfig, ModelConfig
-from recollect.train.sparse import sparse_end
+from recollect.train.sparse import asking, sparse_end
 
 transformers_logging.disable_progress_bar()
 
@@ -134,9 +134,10 @@ class LoadedModel:
     ) -> torch.Tensor:
         """Run the body over N tokens in one row; return (N, width), or those of some tokens."""
         body = self.network.get_decoder()
-        if self._end is not None:
-            self._end.at = at
-        out = body(input_ids=ids[None], position_ids=positions[None], use_cache=False, plan=plan)
+        with asking(self._end, at):
+            out = body(
+                input_ids=ids[None], position_ids=positions[None], use_cache=False, plan=plan
+            )
         hidden = out.last_hidden_state[0]
         return hidden if at is None else hidden[at]
 

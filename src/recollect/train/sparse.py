@@ -35,9 +35,8 @@ def sparse(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
 def sparse_end(network: Any) -> Iterator[Any]:
     """Let the last layer's `mlp`, if the model has one of that name, compute what is asked for.
 
-    What `at` of the module says holds until it says otherwise, since a layer that recomputes calls
-    it again in the backward pass. It becomes an object of another class, not one with a hook:
-    compiled layers look at classes, but not at hooks; and names of weights stay as they are.
+    It becomes an object of another class, not one with a hook: compiled layers look at classes, but
+    not at hooks; and names of weights stay as they are.
     """
     last = getattr(network.get_decoder(), "layers", [None])[-1]
     module: Any = getattr(last, "mlp", None)
@@ -51,3 +50,18 @@ def sparse_end(network: Any) -> Iterator[Any]:
     finally:
         module.__class__ = kind
         del module.at
+
+
+@contextmanager
+def asking(module: Any, at: torch.Tensor | None) -> Iterator[None]:
+    """Ask what `sparse_end` gave for some tokens of one pass, for all of them if None.
+
+    A pass with a gradient leaves it so: a layer that recomputes asks again in the backward pass.
+    """
+    if module is None:
+        yield
+        return
+    before, module.at = module.at, at
+    yield
+    if not torch.is_grad_enabled():
+        module.at = before
