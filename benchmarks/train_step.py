@@ -228,6 +228,7 @@ def compare(options: argparse.Namespace) -> None:
                 f"{speeds['6NT']:14.0f}{speeds['strict']:10.0f}",
                 flush=True,
             )
+        levels.LARGE, model_module.sparse_end = large, sparse_end
         trie_ = found.pop("trie")
         for name, rows in found.items():
             print(
