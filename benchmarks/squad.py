@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -103,14 +104,33 @@ def shared_gpu(folder: Path) -> Iterator[None]:
         subprocess.run([control], input=b"quit\n", check=False)
 
 
+def steps(folder: Path) -> list[dict[str, float]]:
+    """Return what was written down about every step of training."""
+    return [json.loads(line) for line in (folder / "squad" / "metrics.jsonl").open()]
+
+
 def curve(folder: Path) -> dict[int, tuple[float, float, float]]:
     """Return held-out accuracy by step, with its interval."""
-    lines = (folder / "squad" / "metrics.jsonl").read_text().splitlines()
-    found = {}
-    for row in map(json.loads, lines):
-        if "val/accuracy" in row:
-            found[row["step"]] = (row["val/accuracy"], row["val/low"], row["val/high"])
-    return found
+    return {
+        int(row["step"]): (row["val/accuracy"], row["val/low"], row["val/high"])
+        for row in steps(folder)
+        if "val/accuracy" in row
+    }
+
+
+def show_training(folder: Path) -> None:
+    """Print rewards by tens of steps, what a step takes, and how far sampler and trainer differ."""
+    rows = [row for row in steps(folder) if "reward/mean" in row]
+    rewards = [row["reward/mean"] for row in rows]
+    tens = (statistics.mean(rewards[i : i + 10]) for i in range(0, len(rewards), 10))
+    rollout, update = (
+        statistics.median(row[f"time/{part}"] for row in rows) for part in ("rollout", "update")
+    )
+    print(
+        f"{folder.name}: reward by tens of steps {' '.join(f'{mean:.3f}' for mean in tens)};"
+        f" rollout {rollout:.1f} s, update {update:.1f} s;"
+        f" mismatch at most {max(row['train/mismatch'] for row in rows):.0e}"
+    )
 
 
 def cells(folder: Path) -> Iterator[results.Cell]:
@@ -127,6 +147,8 @@ def show(options: argparse.Namespace) -> None:
     for step in sorted({step for found in curves.values() for step in found}):
         shown = [figure(*curves[seed][step]) for seed in seeds if step in curves[seed]]
         print(f"step {step:4}  " + "  ".join(shown))
+    for seed in seeds:
+        show_training(options.out / f"seed{seed}")
     models = {"before": options.out / "before"} | {
         f"seed {seed}": options.out / f"seed{seed}" for seed in seeds
     }

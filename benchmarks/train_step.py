@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from recollect.train import attention, levels
 from recollect.train import model as model_module
-from recollect.train.attention import Heads
-from recollect.train.batch import Packed, pack, plan_micro_batches
+from recollect.train.batch import plan_micro_batches
 from recollect.train.model import LoadedModel
 from recollect.train.rows import Row
 from recollect.train.settings import LossConfig, OptimConfig
@@ -177,9 +176,15 @@ def plan_rows(samples: Sequence[Sample], token_budget: int) -> list[list[int]]:
     return runs
 
 
-def whole_end(_network: Any) -> AbstractContextManager[None]:
-    """Leave the last layer as it is."""
-    return nullcontext()
+@contextmanager
+def as_others_do() -> Iterator[None]:
+    """Give all rows to one call of FlashAttention, and compute the whole of the last layer."""
+    before = levels.LARGE, model_module.sparse_end
+    levels.LARGE, model_module.sparse_end = 1 << 62, lambda _network: nullcontext()
+    try:
+        yield
+    finally:
+        levels.LARGE, model_module.sparse_end = before
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -211,16 +216,12 @@ def compare(options: argparse.Namespace) -> None:
     if options.order == "memory_first":
         budgets[True] = options.group * row
     ways = [(True, "trie"), (False, "rows")] + [(False, "varlen")] * options.varlen
-    large, sparse_end = levels.LARGE, model_module.sparse_end
     for model.recompute in (options.recompute, *more):
         found: dict[str, Figures] = {}
         for share, name in ways:
-            # Other trainers give all rows to one call of FlashAttention, however long they are, and
-            # compute the whole of the last layer.
-            levels.LARGE = 1 << 62 if name == "varlen" else large
-            model_module.sparse_end = whole_end if name == "varlen" else sparse_end
             few = first if share else first[: options.group]
-            it = fitting(trainer, few, samples, share, budgets[share], options.repeats)
+            with as_others_do() if name == "varlen" else nullcontext():
+                it = fitting(trainer, few, samples, share, budgets[share], options.repeats)
             found[name] = it
             speeds = {kind: flops / it.seconds / 1e12 for kind, flops in rates.items()}
             print(
@@ -228,7 +229,6 @@ def compare(options: argparse.Namespace) -> None:
                 f"{speeds['6NT']:14.0f}{speeds['strict']:10.0f}",
                 flush=True,
             )
-        levels.LARGE, model_module.sparse_end = large, sparse_end
         trie_ = found.pop("trie")
         for name, rows in found.items():
             print(
@@ -254,63 +254,6 @@ def scaling(options: argparse.Namespace) -> None:
             f"{chunks:4} chunks, G = {group:3}: {it.seconds:8.3f} s,"
             f" {it.seconds / (chunks * group) / base:5.2f} of the first line per chunk and rollout"
         )
-
-
-def check(options: argparse.Namespace) -> None:
-    """Print how far the gradients of rows and trie are from one another and from float32.
-
-    The noise of bfloat16 is how far two ways to compute the same rows are from each other.
-    """
-    options.shape, options.layers, options.weights = "smollm2", 8, "float32"
-    (options.recompute,) = options.recompute
-    model = make_model(options)
-    trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
-    samples = task(2, 4, model.tokenizer.vocab_size, options.order)
-    large, grads = levels.LARGE, {}
-    for name, half, share in (
-        ("exact rows", False, False),
-        ("exact trie", False, True),
-        ("rows", True, False),
-        ("varlen rows", True, False),
-        ("trie", True, True),
-    ):
-        model.half = half
-        levels.LARGE = 1 << 62 if name == "varlen rows" else large
-        trainer.optimiser.drop()
-        measure(trainer, samples, share, 1 << 16)
-        totals = trainer.optimiser.gradients
-        grads[name] = [totals[p].clone() for p in model.trainable_parameters()]
-    levels.LARGE = large
-    off = distance(grads["exact trie"], grads["exact rows"])
-    print(f"float32: trie off rows by {off:.1e}")
-    for name in ("rows", "varlen rows", "trie"):
-        off, apart = (distance(grads[name], grads[of]) for of in ("exact rows", "rows"))
-        print(f"bfloat16: {name} off float32 rows by {off:.1e}, off bfloat16 rows by {apart:.1e}")
-    for share, name in ((False, "rows"), (True, "trie")):
-        packed = pack([s.token_ids for s in samples], "cuda", share)
-        print(f"attention alone, bfloat16 off float32: {name} {attention_error(packed):.1e}")
-
-
-def attention_error(packed: Packed) -> float:
-    """Hold the kernels of a plan against a mask in float32: the output and all gradients."""
-    tokens = len(packed.ids)
-    inputs = [torch.randn(heads, tokens, 128, device="cuda") for heads in (14, 2, 2)]
-    grad = torch.randn(tokens, 14, 128, device="cuda")
-    found = []
-    for dtype in (torch.bfloat16, torch.float32):
-        own = [x.bfloat16().to(dtype).requires_grad_() for x in inputs]
-        out = packed.plan.attend(Heads(0, 128**-0.5), *own)
-        out.backward(grad.bfloat16().to(dtype))
-        found.append(
-            [x.float() for x in (out.detach(), *(x.grad for x in own if x.grad is not None))]
-        )
-    return max(distance([a], [b]) for a, b in zip(*found, strict=True))
-
-
-def distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
-    """Return the error relative to the gradient's norm."""
-    off = sum(float((a - b).square().sum()) for a, b in zip(one, other, strict=True))
-    return (off / sum(float(b.square().sum()) for b in other)) ** 0.5
 
 
 def whole_step(options: argparse.Namespace) -> None:
@@ -348,7 +291,7 @@ def main() -> None:
     parser.add_argument("--together", type=int, default=1, help="chunks of tries in a micro-batch")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--repeats", type=int, default=1)
-    modes = {"compare": compare, "scaling": scaling, "check": check, "whole": whole_step}
+    modes = {"compare": compare, "scaling": scaling, "whole": whole_step}
     parser.add_argument("--mode", choices=modes, default="compare")
     options = parser.parse_args()
     modes[options.mode](options)

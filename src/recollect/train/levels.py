@@ -44,8 +44,6 @@ class Part:
     """Whether a run's last query sees all its keys, the one before it all but the last, ..."""
     round: bool
     """Whether it is one run, of sizes that come again."""
-    repeated: bool
-    """Whether a key may be in several runs."""
 
 
 Run = tuple[int, int, list[tuple[int, int]]]
@@ -99,7 +97,6 @@ def _part(runs: Sequence[Run], device: torch.device, causal: bool, round_: bool)
         max(sizes_k),
         causal,
         round_,
-        len(set(keys)) < len(keys),
     )
 
 
@@ -232,12 +229,13 @@ class Attend(torch.autograd.Function):
         for part in parts:
             at, seen = part.queries, part.keys
             found = kernel.forward(part, query[at], key[seen], value[seen], scale)
-            if not part.causal:
-                own = out[at], lse[:, at]  # copies, unless what asks is one slice
-                kernel.join(*own, *found)
-                found = own
-            if part.causal or not isinstance(at, slice):
+            if part.causal:
                 out[at], lse[:, at] = found
+                continue
+            own = out[at], lse[:, at]
+            kernel.join(*own, *found)
+            if not isinstance(at, slice):  # then they were copies
+                out[at], lse[:, at] = own
         ctx.save_for_backward(query, key, value, out, lse)
         ctx.parts, ctx.kernel, ctx.scale = parts, kernel, scale
         return out
@@ -262,10 +260,10 @@ class Attend(torch.autograd.Function):
             else:
                 dq[at] += asked
             for total, gradient in zip(totals, given, strict=True):
-                if part.repeated and not isinstance(seen, slice):
-                    total.index_add_(0, seen, gradient.to(total.dtype))
-                else:
+                if isinstance(seen, slice):
                     total[seen] += gradient
+                else:  # some keys may be there several times
+                    total.index_add_(0, seen, gradient.to(total.dtype))
         dk, dv = (total.to(key.dtype) for total in totals)
         return dq, dk, dv, None, None, None
 
