@@ -12,6 +12,7 @@ ARGS ?=
 VENV := .venv
 VERL := .venv-verl
 BIN := $(VENV)/bin
+PYTEST_AND_LEAVE := import sys, pytest; from recollect.engines.verl.leave import leave; leave(pytest.main(sys.argv[1:]))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: demo test check format bench lock clean verl-env test-verl
@@ -25,12 +26,13 @@ test: $(VENV)/test.stamp
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 		$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
-# The cluster engine: real runs of verl through Ray on CPUs, in an environment of its own.
+# The cluster engine: real runs of verl through Ray on CPUs, in an environment of its own. Some tests use
+# Ray in pytest's own process, which then ends as every process that has used it.
 verl-env: $(VERL)/verl.stamp
 
 test-verl: $(VERL)/verl.stamp
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
-		$(VERL)/bin/python -m pytest tests/verl --timeout 1500 --disable-warnings --durations=10 $(ARGS)
+		$(VERL)/bin/python -c "$(PYTEST_AND_LEAVE)" tests/verl --timeout 1500 --disable-warnings --durations=10 $(ARGS)
 
 check: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .

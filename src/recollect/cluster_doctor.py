@@ -9,8 +9,9 @@ from rich.console import Console
 
 from recollect.doctor import GIB, Finding, Range, Status, parse, show
 from recollect.engines.verl.launch import NEEDED
+from recollect.engines.verl.nodes import ask_nodes
 from recollect.engines.verl.traps import Found, look
-from recollect.engines.verl.workers import PACKAGES, SERVERS, Node, ask_nodes
+from recollect.engines.verl.workers import PACKAGES, SERVERS, Node
 
 TESTED: dict[str, Range] = {
     "verl": ((0, 9, 1), (0, 9, 2)),

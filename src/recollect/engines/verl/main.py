@@ -10,6 +10,7 @@ import os
 import sys
 
 from recollect.engines.verl.environment import PLUGIN
+from recollect.engines.verl.leave import leave
 
 
 def main() -> int:
@@ -31,4 +32,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

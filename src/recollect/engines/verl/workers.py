@@ -63,7 +63,7 @@ def describe(gpus: float = 0.0) -> Node:
     return Node(socket.gethostname(), python, versions(), loop, problem, gpus, shm, memory)
 
 
-def ask_nodes(address: str | None = None) -> list[Node]:
+def ask(address: str | None = None) -> list[Node]:
     """Describe every node of a cluster, from a worker on it; without an address, of a new one."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -1,0 +1,40 @@
+"""The nodes of a Ray cluster, asked in a process of its own, with which Ray's threads end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from recollect.engines.verl.launch import environment
+from recollect.engines.verl.leave import leave
+from recollect.engines.verl.workers import Node, ask
+from recollect.errors import UserError
+
+
+def ask_nodes(address: str | None = None) -> list[Node]:
+    """Describe every node of a cluster; without an address, of one that is started for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "nodes.json")
+        command = [sys.executable, "-m", __name__, str(file), *([address] if address else [])]
+        status = subprocess.run(command, env=environment()).returncode
+        if status or not file.exists():
+            raise UserError(
+                f"Ray {f'at {address}' if address else 'on this machine'} gave no answer"
+                f" (exit status {status})",
+                "see above what it said" + ("; is the address right?" if address else ""),
+            )
+        return [Node(**node) for node in json.loads(file.read_text())]
+
+
+def main(file: str, address: str | None = None) -> int:
+    """Write what the nodes are to a file."""
+    Path(file).write_text(json.dumps([asdict(node) for node in ask(address)]))
+    return 0
+
+
+if __name__ == "__main__":
+    leave(main(*sys.argv[1:]))
