@@ -103,6 +103,35 @@ def test_micro_batches_are_cut_between_families():
     assert sum(len(prefixes([samples[i].token_ids.tolist() for i in run])) for run in runs) == 700
 
 
+def test_rows_that_share_only_the_template_come_together():
+    """Answers begin with anything, so that in order of their tokens they stand between families."""
+    rng = np.random.default_rng(3)
+    template = rng.integers(0, 1000, 20)
+    rows, family = [], []
+    for number in range(4):
+        text = rng.integers(0, 1000, 100)
+        for _ in range(4):
+            rows += [
+                np.concatenate([template, text, rng.integers(0, 1000, 10)]),
+                np.concatenate([template, rng.integers(0, 1000, 10)]),
+            ]
+            family += [number, -1]
+    order = rng.permutation(len(rows)).tolist()
+    runs = plan_micro_batches([sample(rows[i], [], 0.0) for i in order], 185)
+    found = sorted([family[order[i]] for i in run] for run in runs)
+    assert found == [[-1] * 16, [0] * 4, [1] * 4, [2] * 4, [3] * 4]
+
+
+@given(ROWS)
+def test_families_first_is_an_order_of_the_same_trie(rows):
+    arrays = [np.array(row) for row in rows]
+    order = batch.lexicographic(arrays)
+    arranged = batch.families_first(order, batch.neighbours([arrays[i] for i in order]))
+    assert sorted(arranged) == sorted(order)
+    shared = batch.neighbours([arrays[i] for i in arranged])
+    assert sum(map(len, rows)) - int(shared.sum()) == len(prefixes(rows))
+
+
 def test_no_samples_make_no_micro_batches():
     assert plan_micro_batches([], 10) == []
 

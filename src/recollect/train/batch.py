@@ -6,6 +6,7 @@ sharing is lost. Knows nothing of losses or optimisers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -243,6 +244,32 @@ def lexicographic(rows: Sequence[np.ndarray]) -> list[int]:
     return sorted(range(len(rows)), key=keys.__getitem__)
 
 
+def families_first(order: Sequence[int], shared: np.ndarray) -> list[int]:
+    """Let rows that leave a branch of the trie alone stand after those that go on together.
+
+    A row that shares no more than the template would else stand between two families, and be cut
+    off with one of them. `shared` is what each row shares with the one before it.
+    """
+    arranged: list[int] = []
+    ranges = [(0, len(order))] if order else []
+    while ranges:
+        begin, end = ranges.pop()
+        if end - begin == 1:
+            arranged.append(order[begin])
+            continue
+        inner = shared[begin + 1 : end]
+        cuts = [begin, *(begin + 1 + np.flatnonzero(inner == inner.min())).tolist(), end]
+        members = sorted(itertools.pairwise(cuts), key=lambda part: part[1] - part[0] == 1)
+        ranges.extend(reversed(members))
+    return arranged
+
+
+def neighbours(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Count for each row the leading tokens that it shares with the one before it."""
+    shared = [common_prefix(one, other) for one, other in itertools.pairwise(rows)]
+    return np.array([0, *shared][: len(rows)], dtype=np.int64)
+
+
 def common_prefix(one: np.ndarray, other: np.ndarray) -> int:
     """Count the leading tokens two rows share."""
     size = min(len(one), len(other))
@@ -258,10 +285,9 @@ def plan_micro_batches(samples: Sequence[Sample], token_budget: int) -> list[lis
     """
     rows = [sample.token_ids for sample in samples]
     order = lexicographic(rows)
+    order = families_first(order, neighbours([rows[i] for i in order]))
+    shared = neighbours([rows[i] for i in order])
     count = len(order)
-    shared = np.zeros(count, dtype=np.int64)
-    for at in range(1, count):
-        shared[at] = common_prefix(rows[order[at - 1]], rows[order[at]])
     added = np.array([len(rows[i]) for i in order], dtype=np.int64) - shared
     total = np.concatenate([[0], np.cumsum(added)])  # trie tokens of the first n samples
     cost = np.zeros(count + 1)  # of the cheapest way to cut the first n samples ...
