@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 from dataclasses import replace
 
 import pytest
 
 from recollect.cli import main
 from recollect.cluster_doctor import examine, judge
+from recollect.engines.verl.nodes import ask_nodes, check_answers
 from recollect.engines.verl.options import split_doctor
 from recollect.engines.verl.traps import TRAPS, Found
 from recollect.engines.verl.workers import Node, describe
@@ -79,3 +81,15 @@ def test_without_verl(capsys):
     assert main(["doctor", "--engine", "verl"]) == 1
     assert "make verl-env" in capsys.readouterr().out
     assert "ModuleNotFoundError" in describe().problem
+
+
+def test_an_address_where_nothing_listens_is_refused_at_once():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound, and not listening
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"nothing answers at {address}"):
+            ask_nodes(address)
+        held.listen()
+        check_answers(address)
+        check_answers(f"ray://{address}")
+    check_answers("auto")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,8 @@ from recollect.errors import UserError
 
 def ask_nodes(address: str | None = None) -> list[Node]:
     """Describe every node of a cluster; without an address, of one that is started for it."""
+    if address:
+        check_answers(address)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "nodes.json")
         command = [sys.executable, "-m", __name__, str(file), *([address] if address else [])]
@@ -28,6 +31,20 @@ def ask_nodes(address: str | None = None) -> list[Node]:
                 "see above what it said" + ("; is the address right?" if address else ""),
             )
         return [Node(**node) for node in json.loads(file.read_text())]
+
+
+def check_answers(address: str) -> None:
+    """Refuse an address where nothing listens: Ray would go on trying for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        return  # such as "auto"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except OSError as error:
+        raise UserError(
+            f"nothing answers at {address}: {error}",
+            "start Ray there (ray start --head), or give the address that it printed",
+        ) from None
 
 
 def main(file: str, address: str | None = None) -> int:
