@@ -83,6 +83,12 @@ def test_without_verl(capsys):
     assert "ModuleNotFoundError" in describe().problem
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
+def test_what_asks_the_nodes_may_fail():
+    with pytest.raises(UserError, match=r"Ray on this machine gave no answer \(exit status 1\)"):
+        ask_nodes()
+
+
 def test_an_address_where_nothing_listens_is_refused_at_once():
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound, and not listening

@@ -24,7 +24,7 @@ def ask_nodes(address: str | None = None) -> list[Node]:
         file = Path(folder, "nodes.json")
         command = [sys.executable, "-m", __name__, str(file), *([address] if address else [])]
         status = subprocess.run(command, env=environment()).returncode
-        if status or not file.exists():
+        if status:
             raise UserError(
                 f"Ray {f'at {address}' if address else 'on this machine'} gave no answer"
                 f" (exit status {status})",
@@ -47,11 +47,11 @@ def check_answers(address: str) -> None:
         ) from None
 
 
-def main(file: str, address: str | None = None) -> int:
+def main(file: str, address: str | None = None) -> None:
     """Write what the nodes are to a file."""
     Path(file).write_text(json.dumps([asdict(node) for node in ask(address)]))
-    return 0
 
 
 if __name__ == "__main__":
-    leave(main(*sys.argv[1:]))
+    main(*sys.argv[1:])
+    leave(0)
