@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
+from recollect.bounds import FROM_1, SHARE, check_bounds
 from recollect.errors import UserError
 from recollect.reward_settings import (
     AnswerAndToolsConfig,
@@ -197,35 +199,18 @@ class TrainConfig:
         models = staged(self.models, self.training_stage, self.fixed_model_api)
         object.__setattr__(self, "models", models)
         object.__setattr__(self, "agent", named_agent(self.agent_name_override, self.agent))
-        counts = {
-            "rollout.tasks": self.rollout.tasks,
-            "rollout.n": self.rollout.n,
-            "val.tasks": self.val.tasks,
-            "val.n": self.val.n,
-            "steps": self.steps,
-            "test_freq": self.test_freq,
-            "save_freq": self.save_freq,
-            "keep": self.keep,
-            "updates_per_step": self.updates_per_step,
-            "epochs": self.epochs,
-            "token_budget": self.token_budget,
-        }
-        for name, count in counts.items():
-            if count < 1:
-                raise UserError(f"{name} is {count}", f"set --{name} to 1 or more")
+        check_bounds("", self, outcome_share=SHARE, updates_per_step=FROM_1, epochs=FROM_1)
+        check_bounds("", self, steps=FROM_1, test_freq=FROM_1, save_freq=FROM_1, keep=FROM_1)
+        check_bounds("", self, token_budget=FROM_1)
         if self.updates_per_step > self.rollout.tasks:
             raise UserError(
                 f"{self.updates_per_step} updates cannot share {self.rollout.tasks} tasks",
                 "set --updates-per-step to at most --rollout.tasks",
             )
-        if self.rollout.temperature <= 0:
+        if not 0 < self.rollout.temperature < math.inf:
             raise UserError(
                 f"rollout.temperature is {self.rollout.temperature}: all episodes would be equal",
                 "set --rollout.temperature above 0",
-            )
-        if not 0 <= self.outcome_share <= 1:
-            raise UserError(
-                f"outcome_share is {self.outcome_share}", "set --outcome-share from 0 to 1"
             )
         if self.outcome_share < 1 and not isinstance(self.agent, OneText):
             raise UserError(

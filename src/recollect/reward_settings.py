@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from recollect.bounds import FINITE, FROM_0, FROM_1, check_bounds
 from recollect.delta import Mode
 from recollect.memory.retrieval import Retrieval
 
@@ -41,6 +42,9 @@ class AnswerAndToolsConfig:
     tool_bonus: float = 0.5
     """Times the share of a chat's calls that succeeded."""
 
+    def __post_init__(self) -> None:
+        check_bounds("reward", self, boxed_bonus=FINITE, tool_bonus=FINITE)
+
 
 @dataclass(frozen=True)
 class CallbacksConfig:
@@ -53,6 +57,9 @@ class CallbacksConfig:
     callback: float = 1.0
     """For words of the answers that only an earlier memory brings into view."""
     well_formed: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_bounds("reward", self, callback=FINITE, well_formed=FINITE)
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,9 @@ class GatesConfig:
     malformed: float = -0.5
     """Times the share of replies that cannot be read."""
 
+    def __post_init__(self) -> None:
+        check_bounds("reward", self, early=FINITE, late=FINITE, malformed=FINITE)
+
 
 @dataclass(frozen=True)
 class RoundsConfig:
@@ -78,6 +88,9 @@ class RoundsConfig:
     metric: Metric = "boxed_exact_match"
     bonus: float = 0.2
     """For one round only; none for as many as are allowed."""
+
+    def __post_init__(self) -> None:
+        check_bounds("reward", self, bonus=FINITE)
 
 
 @dataclass(frozen=True)
@@ -105,3 +118,7 @@ class DeltaConfig:
     growth_budget: int = 128
     """Words by which a store may grow for free."""
     growth_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_bounds("reward", self, max_answer_tokens=FROM_1)
+        check_bounds("reward", self, growth_budget=FROM_1, growth_penalty=FROM_0)

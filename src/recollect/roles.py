@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from recollect.bounds import ABOVE_0, FROM_0, FROM_1, NUCLEUS, check_bounds
 from recollect.errors import UserError
 from recollect.policies.endpoint import Endpoint, Speech
 
@@ -49,6 +50,10 @@ class ModelsConfig:
     """Seconds that a server which is gone has to come back before the run stops."""
 
     def __post_init__(self) -> None:
+        check_bounds("models", self, memory_window=FROM_1, answer_window=FROM_1)
+        check_bounds("models", self, temperature=FROM_0, top_p=NUCLEUS, timeout=ABOVE_0)
+        check_bounds("models", self, retries=FROM_0, backoff=FROM_0, concurrency=FROM_1)
+        check_bounds("models", self, grace=FROM_0)
         for role in self.fixed:
             if self.is_served(role):
                 self.endpoint(role)  # refuses what cannot be

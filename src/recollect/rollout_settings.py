@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from recollect.bounds import ABOVE_0, FROM_0, FROM_1, NUCLEUS, check_bounds
 from recollect.errors import UserError
 
 
@@ -34,10 +35,8 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         if self.ahead not in (0, 1):
             raise UserError(f"rollout.ahead is {self.ahead}", "set --rollout.ahead to 0 or 1")
-        if self.refills < 0:
-            raise UserError(
-                f"rollout.refills is {self.refills}", "set --rollout.refills to 0 or more"
-            )
+        check_bounds("rollout", self, tasks=FROM_1, n=FROM_1, top_p=NUCLEUS, refills=FROM_0)
+        check_bounds("rollout", self, concurrency=FROM_1, timeout=ABOVE_0)
         if self.curriculum_steps < 1 or not self.curriculum or min(self.curriculum) < 1:
             raise UserError(
                 f"the curriculum is {self.curriculum}, {self.curriculum_steps} steps each",
@@ -67,11 +66,7 @@ class LocalConfig:
                 f"local.n is {self.n}: one alone has nothing to be compared with",
                 "set --local.n to 2 or more, or to 0",
             )
-        if self.forks < 1 or self.weight <= 0:
-            raise UserError(
-                f"local.forks is {self.forks} and local.weight {self.weight}",
-                "set --local.forks to 1 or more and --local.weight above 0, or --local.n 0",
-            )
+        check_bounds("local", self, forks=FROM_1, weight=ABOVE_0)
 
 
 @dataclass(frozen=True)
@@ -85,6 +80,7 @@ class OverlongConfig:
     charge: float = 1.0
 
     def __post_init__(self) -> None:
+        check_bounds("overlong", self, limit=FROM_0, charge=FROM_0)
         if self.limit and not 0 < self.margin <= self.limit:
             raise UserError(
                 f"overlong.margin is {self.margin}, of {self.limit} tokens",
@@ -105,3 +101,7 @@ class ValidationConfig:
     lengths: tuple[int, ...] = ()
     """At the end, also measure at these multiples of the training length."""
     length_tasks: int = 128
+
+    def __post_init__(self) -> None:
+        check_bounds("val", self, tasks=FROM_1, n=FROM_1, temperature=FROM_0, top_p=NUCLEUS)
+        check_bounds("val", self, lengths=FROM_1, length_tasks=FROM_1)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from recollect.bounds import FROM_1, check_bounds
 from recollect.chat import Chats
 from recollect.concurrency import concurrently
 from recollect.conversation import converse
@@ -79,6 +80,9 @@ class CuratorAgent:
     max_answer_tokens: int = 64
     stores: Stores | None = None
     """Where the memories of a task's `namespace` are; whoever runs the agent puts it in."""
+
+    def __post_init__(self) -> None:
+        check_bounds("agent", self, max_answer_tokens=FROM_1)
 
     def check_window(self, window: int) -> None:
         """Refuse limits that cannot fit a model's window."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recollect.agents.base import Agent
+from recollect.bounds import ABOVE_0, FROM_0, FROM_1, NUCLEUS, check_bounds
 from recollect.errors import UserError
 
 
@@ -71,6 +72,10 @@ class EvalOptions:
     """CPU threads for a model folder; 0 leaves torch's choice."""
     cache_gib: float = 4.0
     """Memory for the keys and values of a model folder."""
+
+    def __post_init__(self) -> None:
+        check_bounds("", self, temperature=FROM_0, top_p=NUCLEUS, timeout=ABOVE_0)
+        check_bounds("", self, window=FROM_1, threads=FROM_0, cache_gib=ABOVE_0)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from recollect.bounds import FROM_1, check_bounds
 from recollect.errors import BoundaryError, UserError, boundary
 from recollect.memory.entries import BadOperation, Entry, Filter, Value, facet
 from recollect.memory.search import MODES, Mode
@@ -53,6 +54,7 @@ class MemoryTools:
     """Metadata without which nothing is created."""
 
     def __post_init__(self) -> None:
+        check_bounds("agent.tools", self, top_k=FROM_1, max_top_k=FROM_1, max_listed=FROM_1)
         if unknown := set(self.operations) - set(OPERATIONS):
             raise UserError(
                 f"there is no memory operation {min(unknown)!r}",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from recollect.bounds import FROM_0, check_bounds
 from recollect.errors import UserError
 
 
@@ -60,6 +61,7 @@ class ServeConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
             raise UserError(f"port {self.port} does not exist", "set --port to 0 .. 65535")
+        check_bounds("", self, threads=FROM_0)
         positive = {
             "max-running": self.max_running,
             "cache-gib": self.cache_gib,

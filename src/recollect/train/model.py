@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -265,7 +266,13 @@ def _add_lora(network: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
     peft_config = PeftLoraConfig(
         r=config.rank, lora_alpha=config.alpha, target_modules=config.targets, task_type="CAUSAL_LM"
     )
-    inject_adapter_in_model(peft_config, network)
+    try:
+        inject_adapter_in_model(peft_config, network)
+    except (ValueError, re.error) as error:  # no such layers, none that can have any, no pattern
+        raise UserError(
+            f"adapters fit no layers {config.targets!r}: {_first_line(error)}",
+            "set --model.lora.targets to all-linear, or to a pattern such as '.*[qv]_proj'",
+        ) from error
     return network
 
 

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-from recollect.errors import UserError
+from recollect.bounds import (
+    ABOVE_0,
+    DECAY,
+    FROM_0,
+    FROM_1,
+    SHARE,
+    Bounds,
+    check_bounds,
+)
+
+ABOVE_1 = Bounds("above 1", lambda number: 1 < number < math.inf)
+"""Not inf: times an advantage of 0 that is no number."""
+CAP = Bounds("to 0 or more", lambda number: number >= 0)
+"""What caps something may be inf: it then caps nothing."""
+LONGEST = Bounds("above 0; inf shortens none", lambda number: number > 0)
 
 
 @dataclass(frozen=True)
@@ -16,6 +31,10 @@ class LoraConfig:
     """0 uses no adapters and trains all weights."""
     alpha: int = 32
     targets: str = "all-linear"
+    """A pattern that the full names of adapted layers match; all-linear takes all but the head."""
+
+    def __post_init__(self) -> None:
+        check_bounds("model.lora", self, rank=FROM_0, alpha=FROM_1)
 
 
 @dataclass(frozen=True)
@@ -41,6 +60,9 @@ class ModelConfig:
     cache_gib: float = 4.0
     """Memory for the sampler's keys and values."""
 
+    def __post_init__(self) -> None:
+        check_bounds("model", self, recompute=SHARE, threads=FROM_0, cache_gib=ABOVE_0)
+
 
 @dataclass(frozen=True)
 class OptimConfig:
@@ -55,7 +77,11 @@ class OptimConfig:
     """Keep AdamW's averages, eight bytes for every weight, in the memory of the host: a 7B model is
     then trained whole on one GPU of 141 GB, for a few seconds more per update."""
     clip_norm: float = 1.0
-    """Gradients longer than this are shortened to it."""
+    """Gradients longer than this are shortened to it; inf shortens none."""
+
+    def __post_init__(self) -> None:
+        check_bounds("optim", self, lr=FROM_0, warmup_steps=FROM_0, betas=DECAY, eps=ABOVE_0)
+        check_bounds("optim", self, weight_decay=FROM_0, clip_norm=LONGEST)
 
 
 Surrogate = Literal["ppo", "gspo", "cispo"]
@@ -80,6 +106,7 @@ class LossConfig:
     scope: Scope = "turn"
     """What gspo calls a sequence: one reply, all replies of a context, or of an episode."""
     clip_low: float = 0.2
+    """How far below 1 a ratio counts; 1 is all the way."""
     clip_high: float = 0.2
     dual_clip: float = 3.0
     """Bounds the loss where the advantage is negative and the ratio large; of ppo only."""
@@ -100,16 +127,9 @@ class LossConfig:
     """What constant_length divides by."""
 
     def __post_init__(self) -> None:
-        for name in ("clip_low", "clip_high", "tis_cap", "kl_coef", "entropy_coef"):
-            if getattr(self, name) < 0:
-                flag = name.replace("_", "-")
-                raise UserError(
-                    f"loss.{name} is {getattr(self, name)}", f"set --loss.{flag} to 0 or more"
-                )
-        if self.dual_clip <= 1:
-            raise UserError(f"loss.dual_clip is {self.dual_clip}", "set --loss.dual-clip above 1")
-        if self.length < 1:
-            raise UserError(f"loss.length is {self.length}", "set --loss.length to 1 or more")
+        check_bounds("loss", self, clip_low=SHARE, clip_high=CAP, dual_clip=ABOVE_1)
+        check_bounds("loss", self, tis_cap=CAP, kl_coef=FROM_0, entropy_coef=FROM_0)
+        check_bounds("loss", self, length=FROM_1)
 
 
 @dataclass(frozen=True)
@@ -133,16 +153,6 @@ class CriticConfig:
     """1 trusts rewards alone, 0 the critic's next value."""
 
     def __post_init__(self) -> None:
-        for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(
-                    f"critic.{name} is {getattr(self, name)}", f"set --critic.{name} from 0 to 1"
-                )
-        if self.lr <= 0 or self.cliprange_value <= 0:
-            raise UserError(
-                f"a critic with lr {self.lr} and cliprange_value {self.cliprange_value} never"
-                " learns",
-                "set --critic.lr and --critic.cliprange-value above 0",
-            )
-        if self.warmup < 0:
-            raise UserError(f"critic.warmup is {self.warmup}", "set --critic.warmup to 0 or more")
+        # Without a rate, or room to move, it would never learn.
+        check_bounds("critic", self, lr=ABOVE_0, cliprange_value=ABOVE_0, warmup=FROM_0)
+        check_bounds("critic", self, gamma=SHARE, lam=SHARE)
