@@ -19,6 +19,7 @@ from recollect.agents.parallel import ParallelAgent
 from recollect.agents.windows import windows
 from recollect.config import TrainConfig
 from recollect.display.figures import count, flatten, grid
+from recollect.train.learner import check_tasks
 from recollect.train.model import HFTokenizer, check_folder, load_tokenizer
 from recollect.types import Task
 
@@ -29,6 +30,7 @@ LOOKED_AT = 16
 def show_plan(config: TrainConfig) -> RenderableType:
     """Lay out what `config` would do."""
     folder = check_folder(config.model.path)
+    check_tasks(config, config.val.length_tasks)
     work = estimate(config, folder)
     parameters = count_parameters(folder)
     facts = {

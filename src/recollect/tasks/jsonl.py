@@ -39,7 +39,7 @@ class Jsonl:
     def longer(self, times: int) -> Jsonl:
         """Refuse: the texts are as long as they are."""
         if times != 1:
-            raise UserError(f"{self.file.name} has one length", "set --val.lengths to nothing")
+            raise UserError(f"{self.file.name} has one length", "ask for no other")
         return self
 
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:

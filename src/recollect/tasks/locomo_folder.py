@@ -47,7 +47,7 @@ class Locomo:
     def longer(self, times: int) -> Locomo:
         """Refuse: the conversations are as long as they are."""
         if times != 1:
-            raise UserError("LoCoMo has one length", "set --val.lengths to nothing")
+            raise UserError("LoCoMo has one length", "ask for no other")
         return self
 
     def corpora(self, vectors: Vectors | None = None) -> Mapping[str, Corpus]:

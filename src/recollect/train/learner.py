@@ -19,6 +19,7 @@ from recollect.reward_settings import DeltaConfig
 from recollect.rewards import Reward
 from recollect.rollout import Group, Rollout
 from recollect.seeds import derive
+from recollect.tasks.multiples import stretched
 from recollect.train.cast import Cast
 from recollect.train.comparison import differs, learned_from
 from recollect.train.critic import load_critic
@@ -50,9 +51,7 @@ class Learner:
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
         cast = Cast.open(config)
         config.agent.check_window(cast.window)
-        for times in config.rollout.curriculum:  # data that is missing is missed at once
-            config.tasks.longer(times).task(0, config.seed, "train")
-        config.tasks.task(config.val.tasks - 1, config.seed, "test")
+        check_tasks(config, config.val.length_tasks if learns else config.val.tasks)
         critic = None
         if learns and config.advantage == "gae" and cast.trained:
             critic = load_critic(config.model, config.critic, cast.trained)
@@ -137,6 +136,21 @@ class Learner:
         groups = await rollout.groups(held_out, settings.n, key, count)
         self.cast.reset()
         return groups
+
+
+def check_tasks(config: TrainConfig, length_tasks: int) -> None:
+    """Miss data at once that are missing, at every length that a run comes to."""
+    for times in config.rollout.curriculum:
+        stretched(config.tasks, times, "rollout.curriculum").task(0, config.seed, "train")
+    config.tasks.task(config.val.tasks - 1, config.seed, "test")
+    for times in config.val.lengths:
+        family = stretched(config.tasks, times, "val.lengths")
+        if (most := family.size("test")) is not None and length_tasks > most:
+            raise UserError(
+                f"val.length_tasks is {length_tasks}, but only {most} tasks are held out",
+                f"set --val.length-tasks to at most {most}",
+            )
+        family.task(length_tasks - 1, config.seed, "test")
 
 
 def nothing_learns() -> UserError:

@@ -20,6 +20,7 @@ from recollect.engines.verl.rows import write_rows
 from recollect.engines.verl.settings import absolute, read_settings, to_plain, write_settings
 from recollect.engines.verl.store import TaskStore, is_stored, open_store, write_store
 from recollect.tasks.base import Split
+from recollect.tasks.multiples import stretched
 from recollect.types import Task
 
 
@@ -74,7 +75,7 @@ def drawn(config: TrainConfig) -> Iterator[Task]:
     settings = config.rollout
     per_step = settings.tasks
     for step in range(1, config.steps + 1):
-        family = config.tasks.longer(settings.times(step))
+        family = stretched(config.tasks, settings.times(step), "rollout.curriculum")
         for index in range((step - 1) * per_step, step * per_step):
             yield family.task(index, config.seed, "train")
 

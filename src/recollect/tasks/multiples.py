@@ -1,0 +1,21 @@
+"""Tasks at multiples of their length, as settings name them. Knows no family of tasks."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from recollect.errors import UserError
+from recollect.tasks.base import TaskFamily
+
+Family = TypeVar("Family", bound=TaskFamily)
+
+
+def stretched(family: Family, times: int, setting: str) -> Family:
+    """Return a family with so many times the text; blame the setting where it has no such."""
+    try:
+        return family.longer(times)
+    except UserError as error:
+        raise UserError(
+            f"{setting} asks for {times} times the text: {error.what}",
+            f"set --{setting} to smaller multiples; 1 is always possible",
+        ) from error

@@ -1,0 +1,67 @@
+"""Lengths that tasks do not have are refused at the start, by the setting that asks for them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recollect.cli import main
+from recollect.config import TrainConfig
+from recollect.engines.verl.folder import drawn
+from recollect.errors import UserError
+from recollect.presets import preset
+from recollect.rollout_settings import RolloutConfig, ValidationConfig
+from recollect.tasks.jsonl import Jsonl
+from recollect.tasks.ledger import Ledger
+from recollect.tasks.ledger_folder import LedgerFiles
+from recollect.tasks.locomo_folder import Locomo
+from recollect.tasks.memagent import MemAgentRows
+from recollect.tasks.multiples import stretched
+from recollect.train.learner import check_tasks
+
+
+def own_data(folder: Path, **changes) -> TrainConfig:
+    """Return a run on three held-out tasks of one length."""
+    line = {"text": "It rains.", "question": "What is the weather?", "answer": "rain"}
+    lines = [line, line, line, line | {"split": "train"}]
+    (folder / "own.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return replace(preset("demo"), tasks=Jsonl(folder / "own.jsonl"), **changes)
+
+
+def test_a_wrong_length_of_validation_is_refused_before_the_run_is_made(capsys, tmp_path):
+    args = ["train", "ledger", "--model.path", str(preset("demo").model.path)]
+    args += ["--agent.chunk-size", "64", "--agent.max-memory-tokens", "8"]
+    args += ["--agent.max-answer-tokens", "8", "--val.tasks", "4", "--folder", str(tmp_path)]
+    for more in ([], ["--dry-run"]):
+        assert main([*args, "--val.lengths", "1", "1000000", *more]) == 2
+        said = capsys.readouterr().err
+        assert "val.lengths asks for 1000000 times the text" in said
+        assert "set --val.lengths" in said and not list(tmp_path.iterdir())
+
+
+def test_the_setting_that_asks_is_named(tmp_path):
+    held_out = ValidationConfig(tasks=3, lengths=(1,), length_tasks=3)
+    check_tasks(own_data(tmp_path, val=held_out), 3)
+    config = own_data(tmp_path, val=replace(held_out, lengths=(1, 2)))
+    with pytest.raises(UserError, match=r"(?s)one length.*set --val\.lengths"):
+        check_tasks(config, 3)
+    config = own_data(tmp_path, val=held_out, rollout=RolloutConfig(curriculum=(1, 2)))
+    with pytest.raises(UserError, match=r"(?s)one length.*set --rollout\.curriculum"):
+        check_tasks(config, 3)
+    config = replace(config, rollout=replace(config.rollout, curriculum=(2,)))
+    with pytest.raises(UserError, match=r"set --rollout\.curriculum"):
+        next(drawn(config))
+    with pytest.raises(UserError, match="at most 3"):
+        check_tasks(own_data(tmp_path, val=held_out), 4)
+
+
+@pytest.mark.parametrize(
+    "family", [Locomo(), LedgerFiles(), MemAgentRows(), Jsonl(), Ledger(sessions=100)]
+)
+def test_families_of_one_length(family):
+    assert stretched(family, 1, "val.lengths") == family
+    with pytest.raises(UserError, match=r"(?s)val\.lengths asks for 99999 .* 1 is always possible"):
+        stretched(family, 99999, "val.lengths")
