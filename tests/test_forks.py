@@ -18,6 +18,7 @@ from recollect.policies.scripted import ScriptedPolicy
 from recollect.presets import preset
 from recollect.rendering import Renderer, user
 from recollect.rewards import AnswerReward
+from recollect.roles import ModelsConfig
 from recollect.rollout import Rollout
 from recollect.rollout_settings import LocalConfig, RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics, without_times
@@ -252,6 +253,25 @@ def test_episodes_of_one_context_have_no_middle():
     )
     with pytest.raises(UserError, match="no middle"):
         asyncio.run(Learner.open(config).generate(1, Nobody()))
+
+
+def test_a_step_in_which_nothing_can_be_run_again_is_told():
+    """One chunk is read by who learns, and a fixed model answers."""
+    told = []
+
+    class Hears(Nobody):
+        def note(self, text: str) -> None:
+            told.append(text)
+
+    base = preset("demo")
+    for chunks, notes in ((1, 1), (2, 0)):
+        tasks = replace(base.tasks, chunks=chunks)
+        config = demo(tasks=tasks, models=ModelsConfig(answer=base.model.path))
+        told.clear()
+        groups = asyncio.run(Learner.open(config).generate(1, Hears()))
+        _whole, local = split_local(groups)
+        assert len(told) == notes == (not local)
+        assert all("--local.n runs nothing again" in note for note in told)
 
 
 @pytest.mark.parametrize("settings", [{"n": 1}, {"n": -1}, {"n": 2, "forks": 0}, {"weight": 0}])

@@ -290,6 +290,22 @@ class TrainConfig:
                 )
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about settings that do less, or more, than they say."""
+        loss, top_p = self.loss, self.rollout.top_p
+        found = {
+            f"rollout.top_p is {top_p}: tokens are drawn from the likeliest alone, but learned as"
+            " if drawn from all; with 1 both are the same": top_p < 1,
+            "loss.kl_in is reward, but with a loss.kl_coef of 0 nothing is charged": (
+                loss.kl_in == "reward" and not loss.kl_coef
+            ),
+            f"loss.scope {loss.scope} is gspo's: {loss.kind} takes every token alone": (
+                loss.scope != "turn" and loss.kind != "gspo"
+            ),
+        }
+        return tuple(note for note, holds in found.items() if holds)
+
+    @property
     def remembered(self) -> RememberedFamily | None:
         """The tasks, if they come with memories."""
         return self.tasks if isinstance(self.tasks, World | Locomo) else None

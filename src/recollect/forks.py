@@ -30,19 +30,26 @@ class Fork:
         return self.episode.contexts[: self.at]
 
 
-def choose_forks(group: Sequence[Episode], count: int, key: Key) -> list[Fork]:
-    """Draw up to `count` places in the episodes of one task, each as likely as any other.
+def find_places(group: Sequence[Episode]) -> list[Fork]:
+    """Find all places: before a model that learns speaks, but not before anything was said.
 
-    Before a model that learns speaks, but not before anything was said: from there, all siblings
-    went on anyway. What was said before must be known by its tokens.
+    From there, all siblings went on anyway.
     """
-    places = [
+    return [
         Fork(episode, at)
         for episode in group
         if episode.ok
         for at, context in enumerate(episode.contexts)
         if at and context.trainable and context.turns
     ]
+
+
+def choose_forks(group: Sequence[Episode], count: int, key: Key) -> list[Fork]:
+    """Draw up to `count` places in the episodes of one task, each as likely as any other.
+
+    What was said before must be known by its tokens.
+    """
+    places = find_places(group)
     if any(not context.exact for fork in places for context in fork.told):
         raise UserError(
             "episodes cannot be run again from the middle, because a fixed model tells no tokens",

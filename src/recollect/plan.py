@@ -198,7 +198,9 @@ def held(config: TrainConfig, parameters: int, gpu: bool) -> Held:
     copies = bool(config.loss.kl_coef) + bool(config.rollout.ahead)
     critic = 0
     if config.advantage == "gae":
-        critic = count_parameters(check_folder(config.critic.path or config.model.path))
+        own = config.critic.path
+        folder = check_folder(own, "critic.path") if own else check_folder(config.model.path)
+        critic = count_parameters(folder)
     trained = 0 if config.model.lora.rank else parameters + critic
     reference = 0 if config.model.lora.rank else copies * parameters
     device = each * (parameters + critic + reference) + 4 * trained

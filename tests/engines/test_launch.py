@@ -61,6 +61,13 @@ def test_lengths_that_are_not_measured_are_told(tmp_path):
     assert "val.lengths" in note and f"{tmp_path}/run/model" in note
 
 
+def test_settings_that_do_less_than_they_say_are_told(tmp_path):
+    config = small(tmp_path)
+    config = replace(config, rollout=replace(config.rollout, top_p=0.9))
+    (note,) = plan_launch(config, []).notes
+    assert "rollout.top_p is 0.9" in note
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_to_this_process_alone_reaches_the_run(name):
     """Slurm signals one process. The child sends it to us, and ends when it gets it back."""

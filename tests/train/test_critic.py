@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from recollect.config import TrainConfig
 from recollect.errors import UserError
+from recollect.plan import held
 from recollect.presets import preset
 from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics, without_times
@@ -185,6 +186,15 @@ def test_with_adapters_these_and_the_head_learn(tmp_path):
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert {name for name in moved if "lora_" not in name} == {"lm_head.weight", "lm_head.bias"}
     assert len(moved) > 2
+
+
+def test_a_critic_that_is_not_there_is_named_by_its_setting(tmp_path):
+    policy = make_model(tmp_path / "policy")
+    with pytest.raises(UserError, match=r"nowhere(?s:.*)give --critic\.path"):
+        load_critic(ModelConfig(str(tmp_path / "policy")), CriticConfig("nowhere"), policy)
+    config = demo(critic=CriticConfig("nowhere"))
+    with pytest.raises(UserError, match=r"give --critic\.path"):
+        held(config, 1, gpu=False)
 
 
 def test_a_critic_of_other_tokens_is_refused(tmp_path):

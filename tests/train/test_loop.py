@@ -13,7 +13,7 @@ from recollect.advantages import step_advantages
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.config import TrainConfig
 from recollect.errors import UserError
-from recollect.presets import preset
+from recollect.presets import PRESETS, preset
 from recollect.rollout import Group
 from recollect.rollout_settings import OverlongConfig, RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics
@@ -52,6 +52,28 @@ def sampled(groups: list[Group]) -> list[tuple[list[int], list[tuple[float, ...]
     contexts = [c for group in groups for episode in group for c in episode.contexts]
     assert len(contexts) == 2 * 3 * 3
     return [(c.ids, [turn.logprobs for turn in c.turns]) for c in contexts]
+
+
+def test_what_settings_do_not_do_is_told_at_the_start(tmp_path):
+    config = replace(
+        settings(tiny_model(tmp_path)),
+        loss=LossConfig(kl_coef=0.0, kl_in="reward", scope="context"),
+    )
+    config = replace(config, rollout=replace(config.rollout, top_p=0.9), steps=1, epochs=1)
+    told = []
+
+    class Hears(Nobody):
+        def note(self, text: str) -> None:
+            told.append(text)
+
+    run = Run.open(tmp_path / "run", asdict(config))
+    asyncio.run(train(Learner.open(config), run, Hears()))
+    run.close()
+    assert told[-3:] == list(config.notes)
+    assert [note.split()[0] for note in config.notes] == [
+        *("rollout.top_p", "loss.kl_in", "loss.scope"),
+    ]
+    assert not any(one.notes for one in PRESETS.values())
 
 
 def test_a_step_is_the_same_after_a_validation_and_without_one(tmp_path):

@@ -18,7 +18,7 @@ from recollect.advantages import gae, whitened_tokens
 from recollect.errors import UserError
 from recollect.train.batch import plan_micro_batches
 from recollect.train.loss import token_mean
-from recollect.train.model import LoadedModel, load_model
+from recollect.train.model import LoadedModel, check_folder, load_model
 from recollect.train.optimiser import Optimiser
 from recollect.train.predictions import Predictions, by_sample
 from recollect.train.settings import CriticConfig, ModelConfig, OptimConfig
@@ -65,6 +65,8 @@ def explained_variance(return_T: np.ndarray, value_T: np.ndarray) -> float:
 
 def load_critic(model: ModelConfig, critic: CriticConfig, policy: LoadedModel) -> LoadedModel:
     """Load the body the critic starts with, and give it a head that expects nothing yet."""
+    if critic.path:
+        check_folder(critic.path, "critic.path")
     loaded = load_model(dataclasses.replace(model, path=critic.path or model.path))
     if loaded.tokenizer.hf.get_vocab() != policy.tokenizer.hf.get_vocab():
         raise UserError(

@@ -14,7 +14,7 @@ from recollect.agents.base import Agent
 from recollect.chat import Model
 from recollect.config import TrainConfig
 from recollect.errors import UserError
-from recollect.forks import choose_forks
+from recollect.forks import choose_forks, find_places
 from recollect.reward_settings import DeltaConfig
 from recollect.rewards import Reward
 from recollect.rollout import Group, Rollout
@@ -117,6 +117,11 @@ class Learner:
             raise UserError(
                 "episodes of a single context have no middle to be run again from",
                 "set --local.n 0, or choose an agent that reads in several contexts",
+            )
+        if done and not find_places(done):
+            watcher.note(
+                f"step {step}: --local.n runs nothing again, because nobody who learns speaks after"
+                " an episode's first context"
             )
         count = counter(watcher, "run again", len(forks) * local.n)
         return await rollout.again(forks, local.n, key, count)

@@ -43,7 +43,7 @@ class Outcome:
 
 async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
     """Train from the run's checkpoint, or from the start, to the configured step."""
-    for note in learner.cast.notes:
+    for note in (*learner.cast.notes, *learner.config.notes):
         watcher.note(note)
     try:
         return await _train(learner, run, watcher)

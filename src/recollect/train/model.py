@@ -181,13 +181,13 @@ def load_tokenizer(folder: Path) -> HFTokenizer:
     return HFTokenizer(hf, config.vocab_size, ends)
 
 
-def check_folder(path: str) -> Path:
+def check_folder(path: str, setting: str = "model.path") -> Path:
     """Return the model folder, or say what is wrong with it."""
     folder = Path(path).expanduser()
     if not path or not folder.is_dir():
         raise UserError(
             f"there is no model folder at {path!r}",
-            "give --model.path a folder that holds config.json, *.safetensors and a tokenizer",
+            f"give --{setting} a folder that holds config.json, *.safetensors and a tokenizer",
         )
     if not (folder / "config.json").exists():
         raise UserError(f"{folder} holds no config.json", "give the folder of a transformers model")

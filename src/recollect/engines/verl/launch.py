@@ -71,7 +71,11 @@ def plan_launch(config: TrainConfig, overrides: Sequence[str]) -> Launch:
         keys[f"{ROLLOUT}.max_model_len"] = sum(int(whole[name]) for name in sizes)
     arguments = tuple(merged(keys, adopted.overrides))
     found = resolved(keys, adopted.overrides)
-    notes = (*adopted.notes, *([LENGTHS.format(run=run)] if config.val.lengths else []))
+    notes = (
+        *adopted.notes,
+        *config.notes,
+        *([LENGTHS.format(run=run)] if config.val.lengths else []),
+    )
     return Launch(config, run, found, arguments, shape, adopted.inputs, notes)
 
 
