@@ -28,6 +28,7 @@ from recollect.train.loop import train
 from recollect.train.settings import CriticConfig
 from recollect.types import Context, Episode, Failure, Question, Task, Turn
 from tests.bytes_tokenizer import ByteTokenizer
+from tests.train.test_batches import killed
 
 TOKENIZER = ByteTokenizer()
 TASK = Task("t", ("one", "two", "three"), (Question("Which?", ("yes",)),))
@@ -106,12 +107,12 @@ def test_local_advantages_stand_beside_global_ones():
     groups = asyncio.run(batch())
     whole, local = split_local(groups)
     assert (len(whole[0]), len(local[0])) == (2, 3)
-    config = replace(preset("demo"), local=LocalConfig(3, weight=0.5))
-    samples = make_batch(config, whole, local)
-    # Whole episodes 1, 0: +-1/2 on four contexts each. Answers 0, 1, 1 from one memory: half of
-    # -2/3, 1/3, 1/3, on the answer alone.
+    samples = make_batch(preset("demo"), whole, local)
+    # Whole episodes 1, 0: +-1/2 on four contexts each. Answers 0, 1, 1 from one memory: -2/3, 1/3,
+    # 1/3, on the answer alone.
     found = [float(s.advantages[s.trained][0]) for s in samples]
-    assert found == pytest.approx([0.5] * 4 + [-0.5] * 4 + [-1 / 3, 1 / 6, 1 / 6])
+    assert found == pytest.approx([0.5] * 4 + [-0.5] * 4 + [-2 / 3, 1 / 3, 1 / 3])
+    assert [s.local for s in samples] == [False] * 8 + [True] * 3
     assert {s.group for s in samples} == {0}  # one task: never cut apart
     assert [s.episode for s in samples] == [1] * 4 + [2] * 4 + [3, 4, 5]
 
@@ -200,8 +201,8 @@ def demo(**changes) -> TrainConfig:
     return replace(preset("demo"), **(settings | changes))
 
 
-def run(folder: Path, config: TrainConfig, resume: str = "auto") -> list[dict[str, float]]:
-    opened = Run.open(folder, asdict(config), resume, keep=config.keep)
+def run(folder: Path, config: TrainConfig) -> list[dict[str, float]]:
+    opened = Run.open(folder, asdict(config), keep=config.keep)
     asyncio.run(train(Learner.open(config), opened, Nobody()))
     opened.close()
     return [without_times(row) for row in read_metrics(folder)]
@@ -233,8 +234,7 @@ def test_a_run_with_local_groups_learns_and_resumes(tmp_path, ahead):
         assert row["episodes/total"] == 16
         assert row["samples/total"] > 16 * 4
         assert row["train/grad_norm"] > 0
-    again = run(tmp_path / "cut", config, str(tmp_path / "whole/checkpoints/step-000002"))
-    assert again == whole[2:]
+    assert run(killed(tmp_path / "whole", tmp_path / "cut", 2), config) == whole
 
 
 def test_only_groups_that_differ_are_forked(tmp_path):

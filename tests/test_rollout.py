@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -399,6 +400,24 @@ def test_tasks_of_equal_text_draw_differently():
     fold = Rollout(FoldAgent(), {"memory": speaker, "answer": speaker}, AnswerReward())
     asyncio.run(fold.groups(same, 2, (0, 1)))
     assert len(set(seeds)) == len(seeds) == 2 * 2 * 2
+
+
+def test_a_task_that_comes_again_is_drawn_for_anew():
+    """A data set smaller than a step: the same task twice must not be the same group twice."""
+    speaker = Model(Dice(False), Renderer(TOKENIZER))
+    models = {"memory": speaker, "answer": speaker}
+    fold = Rollout(FoldAgent(chunk_size=8, max_memory_tokens=8), models, AnswerReward())
+    met: Counter[str] = Counter()
+
+    async def drawn() -> list[list[list[int]]]:
+        groups = await fold.groups([task("a"), task("b"), task("a")], 2, (0, 1), met=met)
+        groups += await fold.groups([task("a")], 2, (0, 1), met=met)
+        return [[context.ids for context in e.contexts] for group in groups for e in group]
+
+    episodes = asyncio.run(drawn())
+    assert len({str(e) for e in episodes}) == len(episodes) == 8
+    alone = asyncio.run(fold.groups([task("a")], 2, (0, 1)))
+    assert [[c.ids for c in e.contexts] for e in alone[0]] == episodes[:2]
 
 
 # --- concurrently ---------------------------------------------------------------------------------

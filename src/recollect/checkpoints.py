@@ -13,6 +13,8 @@ from recollect.disk import TEMPORARY, fsync, remove
 from recollect.errors import UserError
 
 MANIFEST = "MANIFEST.json"
+PENDING = "pending.jsonl.gz"
+"""Episodes that the run goes on with: made by its settings, so of no use to any other run."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,10 @@ def write_checkpoint(folder: Path, step: int, write: Callable[[Path], None]) -> 
 
 
 def copy_checkpoint(source: Checkpoint, folder: Path) -> Checkpoint:
-    """Copy a checkpoint of another run into `folder`."""
+    """Copy a checkpoint of another run into `folder`, less what only that run can go on with."""
 
     def copy(to: Path) -> None:
-        ignore = shutil.ignore_patterns(MANIFEST)
+        ignore = shutil.ignore_patterns(MANIFEST, PENDING)
         shutil.copytree(source.path, to, dirs_exist_ok=True, ignore=ignore)
 
     return write_checkpoint(folder, source.step, copy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -57,9 +58,18 @@ class Rollout:
         n: int,
         key: Key,
         on_episode: Callable[[Episode], None] = lambda _episode: None,
+        met: Counter[str] | None = None,
     ) -> list[Group]:
-        """Run `n` episodes of every task; return one group per task, in order."""
-        starts = [Start(task, key) for task in tasks]
+        """Run `n` episodes of every task; return one group per task, in order.
+
+        A task that comes again is drawn for anew; `met` counts those of earlier calls.
+        """
+        met = Counter() if met is None else met
+        starts = []
+        for task in tasks:
+            times = met[task.id]
+            starts.append(Start(task, (*key, "lap", times) if times else key))
+            met[task.id] += 1
         return await self._grouped(starts, n, on_episode)
 
     async def again(

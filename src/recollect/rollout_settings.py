@@ -37,6 +37,11 @@ class RolloutConfig:
             raise UserError(f"rollout.ahead is {self.ahead}", "set --rollout.ahead to 0 or 1")
         check_bounds("rollout", self, tasks=FROM_1, n=FROM_1, top_p=NUCLEUS, refills=FROM_0)
         check_bounds("rollout", self, concurrency=FROM_1, timeout=ABOVE_0)
+        if self.refills and self.n < 2:
+            raise UserError(
+                "with one episode per task no group can be told apart: none would be learned from",
+                "set --rollout.refills 0, or --rollout.n to 2 or more",
+            )
         if self.curriculum_steps < 1 or not self.curriculum or min(self.curriculum) < 1:
             raise UserError(
                 f"the curriculum is {self.curriculum}, {self.curriculum_steps} steps each",
@@ -58,7 +63,7 @@ class LocalConfig:
     forks: int = 1
     """Places per task."""
     weight: float = 1.0
-    """What their advantages count beside those of whole episodes."""
+    """What the loss over them counts beside that over whole episodes."""
 
     def __post_init__(self) -> None:
         if self.n < 0 or self.n == 1:

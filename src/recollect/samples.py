@@ -33,14 +33,16 @@ def samples_of(
             number += 1
             if episode.ok:
                 samples += [
-                    make_sample(context, advantage, g, number)
+                    make_sample(context, advantage, g, number, local=episode.forked > 0)
                     for context, advantage in zip(episode.contexts, own, strict=True)
                     if context.trainable and context.turns
                 ]
     return samples
 
 
-def make_sample(context: Context, advantage: float, group: int, episode: int) -> Sample:
+def make_sample(
+    context: Context, advantage: float, group: int, episode: int, local: bool = False
+) -> Sample:
     """Mark what was sampled in a context and give it the advantage; nothing else is trained."""
     if not context.exact:
         raise ValueError(f"{context.label or context.role}: its tokens are not those of its model")
@@ -52,4 +54,4 @@ def make_sample(context: Context, advantage: float, group: int, episode: int) ->
         trained[turn.start : turn.end] = True
         logprobs[turn.start : turn.end] = turn.logprobs
     advantages = np.where(trained, np.float32(advantage), np.float32(0))
-    return Sample(ids, trained, advantages.astype(np.float32), logprobs, group, episode)
+    return Sample(ids, trained, advantages.astype(np.float32), logprobs, group, episode, local)

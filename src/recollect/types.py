@@ -183,6 +183,8 @@ class Sample:
     """Samples of one task share it; mini-batches are cut between groups."""
     episode: int
     """Samples of one episode share it."""
+    local: bool = False
+    """Whether its episode was run again from the middle of another one."""
 
     def __post_init__(self) -> None:
         sizes = {len(self.token_ids), len(self.trained), len(self.advantages), len(self.logprobs)}

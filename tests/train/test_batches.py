@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from recollect.checkpoints import PENDING, list_checkpoints
 from recollect.config import TrainConfig
 from recollect.errors import UserError
 from recollect.policies.local import LocalPolicy
@@ -18,7 +20,7 @@ from recollect.rollout import Group
 from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.runs import Run, read_metrics, without_times
 from recollect.train import checkpoint
-from recollect.train.batches import PENDING, Batches, read_groups
+from recollect.train.batches import Batches, read_groups
 from recollect.train.learner import Learner
 from recollect.train.learning import Learning
 from recollect.train.loop import train
@@ -51,6 +53,15 @@ def run(folder: Path, config: TrainConfig) -> list[dict[str, float]]:
     finally:
         opened.close()
     return [without_times(row) for row in read_metrics(folder)]
+
+
+def killed(whole: Path, folder: Path, step: int) -> Path:
+    """Make what a kill leaves behind: checkpoints up to a step, with the batch after it."""
+    shutil.copytree(whole, folder)
+    for later, path in list_checkpoints(folder / "checkpoints"):
+        if later > step:
+            shutil.rmtree(path)
+    return folder
 
 
 def drawn(groups: list[Group]) -> list[tuple[list[int], tuple[float, ...]]]:
@@ -100,15 +111,9 @@ def test_killed_after_any_step_it_ends_the_same(tmp_path, changes, steps):
     end = f"checkpoints/step-{last:06d}"
     assert not (tmp_path / "whole" / end / PENDING).exists()
     for step in steps:
-        # What a kill leaves behind: a checkpoint, with the batch that comes after it.
-        folder = tmp_path / f"killed{step}"
-        source = tmp_path / f"whole/checkpoints/step-{step:06d}"
-        assert (source / PENDING).exists()
-        opened = Run.open(folder, asdict(config), str(source))
-        asyncio.run(train(Learner.open(config), opened, Nobody()))
-        opened.close()
-        again = [without_times(row) for row in read_metrics(folder)]
-        assert again == [row for row in whole if row["step"] > step]
+        folder = killed(tmp_path / "whole", tmp_path / f"killed{step}", step)
+        assert (folder / f"checkpoints/step-{step:06d}" / PENDING).exists()
+        assert run(folder, config) == whole
         for path in sorted((folder / end).glob("*.safetensors")):
             one = checkpoint.load_file(path)
             other = checkpoint.load_file(tmp_path / "whole" / end / path.name)
@@ -168,8 +173,20 @@ def test_samplers_that_keep_copies_draw_with_the_weights_of_the_step(tmp_path, a
         return [without_times(row) for row in read_metrics(folder)]
 
     assert keeping(tmp_path / "kept", "auto") == plain
-    source = str(tmp_path / "plain/checkpoints/step-000002")
-    assert keeping(tmp_path / "resumed", source) == plain[2:]
+    assert keeping(killed(tmp_path / "plain", tmp_path / "resumed", 2), "auto") == plain
+
+
+def test_another_run_makes_its_own_batches(tmp_path):
+    """Those that wait in a checkpoint were made by other settings, perhaps by other roles."""
+    run(tmp_path / "first", demo(steps=2, save_freq=1, keep=9))
+    source = tmp_path / "first/checkpoints/step-000001"
+    assert (source / PENDING).exists()
+    config = demo(steps=2, rollout=RolloutConfig(tasks=4, n=2, ahead=1))
+    opened = Run.open(tmp_path / "second", asdict(config), str(source))
+    asyncio.run(train(Learner.open(config), opened, Nobody()))
+    opened.close()
+    (row,) = read_metrics(tmp_path / "second")
+    assert (row["step"], row["episodes/total"]) == (2, 8)
 
 
 def test_a_batch_that_cannot_be_made_ends_the_run_with_its_last_step_saved(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -104,6 +106,34 @@ def test_micro_batches_and_shared_prefixes_change_nothing(pair, config):
     assert relative_error(cut, whole) < 1e-5
     for name in ("train/loss", "train/ratio", "train/clip_high", "train/entropy"):
         assert cut_report[name] == pytest.approx(report[name], rel=1e-4, abs=1e-6)
+
+
+def test_gspo_with_tis_counts_the_samplers_distance_once(pair):
+    """A batch used once is held against the present weights, so every scope's ratios are 1."""
+    model, plain = pair
+    samples = batch(plain)
+    found = {}
+    for scope in ("turn", "context", "episode"):
+        config = LossConfig(kind="gspo", scope=scope, tis_cap=1.2, kl_coef=0.0)
+        found[scope] = gradient_of(still(model, config, token_budget=15), samples)
+    for own, report in found.values():
+        assert relative_error(own, found["turn"][0]) < 1e-5
+        assert report["train/loss"] == pytest.approx(found["turn"][1]["train/loss"], rel=1e-5)
+
+
+def test_local_samples_have_denominators_of_their_own(pair):
+    """L = L_whole + weight L_local: more that is run again dilutes nothing."""
+    model, plain = pair
+    samples = batch(plain)
+    whole, local = samples[:4], [dataclasses.replace(s, local=True) for s in samples[4:]]
+    config = LossConfig(kl_coef=0.0)
+    both, report = gradient_of(still(model, config, local_weight=0.5), [*whole, *local])
+    one, first = gradient_of(still(model, config), whole)
+    other, second = gradient_of(still(model, config), local)
+    expected = {name: one[name] + 0.5 * other[name] for name in one}
+    assert relative_error(both, expected) < 1e-5
+    loss = first["train/loss"] + 0.5 * second["train/loss"]
+    assert report["train/loss"] == pytest.approx(loss, rel=1e-5)
 
 
 def test_entropy_is_that_of_the_whole_distribution(pair):

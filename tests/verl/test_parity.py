@@ -5,6 +5,8 @@ Where the two differ on purpose, a test says so, and docs/algorithms.md as well.
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,16 +15,21 @@ import torch
 
 pytest.importorskip("verl")
 
+from omegaconf import OmegaConf
+from verl.experimental.reward_loop.reward_manager.dapo import DAPORewardManager
 from verl.protocol import DataProto
 from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.ray_trainer import apply_kl_penalty
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from verl.utils.torch_functional import entropy_from_logits, logprobs_from_logits
 from verl.workers.config import FSDPActorConfig
 
 from recollect import advantages
-from recollect.train.comparison import ESTIMATORS
+from recollect.presets import preset
+from recollect.rollout_settings import OverlongConfig
+from recollect.train.comparison import ESTIMATORS, charge
 from recollect.train.critic import value_loss
 from recollect.train.loss import (
     DIVERGENCES,
@@ -235,6 +242,62 @@ def test_gae_and_the_critics_loss(seed, gamma, lam):
     ours = value_loss(guess_BT[chosen], value_BT[chosen], returns_BT[chosen], weight_T, 0.5)
     assert ours.loss == pytest.approx(float(theirs), rel=1e-9)
     assert float(ours.clipped) / count == pytest.approx(float(share))
+
+
+# Charges
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("kl", "theirs"), [("k1", "kl"), ("k2", "mse"), ("k3", "low_var_kl")])
+def test_kl_in_the_reward(seed, kl, theirs):
+    """verl charges token by token; an episode of one row pays the same in all."""
+    groups = batch(seed, n=3)
+    episodes = [e for group in groups for e in group]
+    reward_BT, mask_BT, _ = rows(groups)
+    rng = torch.Generator().manual_seed(seed)
+    own_BT, ref_BT = (-torch.rand(mask_BT.shape, generator=rng) for _ in range(2))
+    data = DataProto.from_dict(
+        {"response_mask": mask_BT, "token_level_scores": reward_BT, "old_log_probs": own_BT,
+         "ref_log_prob": ref_BT}
+    )  # fmt: skip
+    found, _ = apply_kl_penalty(data, core_algos.FixedKLController(0.3), theirs)
+    expected_B = found.batch["token_level_rewards"].sum(1)
+
+    def divergences(samples):
+        at = [(s.episode - 1, s.trained.sum()) for s in samples]
+        return [float(DIVERGENCES[kl](own_BT[b, :n], ref_BT[b, :n]).sum()) for b, n in at]
+
+    config = replace(preset("demo"), loss=LossConfig(kl=kl, kl_coef=0.3, kl_in="reward"))
+    charged, _ = charge(config, divergences, groups)
+    assert len(charged) == len(groups)
+    ours = [e.reward for group in charged for e in group]
+    assert ours == pytest.approx(expected_B.tolist(), rel=1e-6, abs=1e-6)
+    assert ours != [e.reward for e in episodes]
+
+
+@pytest.mark.parametrize("tokens", [1, 6, 7, 9, 10])
+def test_overlong_replies(tokens):
+    """Up to the limit; verl charges more beyond it, where no reply can be."""
+    settings = {"overlong_buffer_cfg": {"enable": True, "len": 4, "penalty_factor": 0.5, "log": 0}}
+    settings["max_resp_len"] = 10
+    data = DataProto.from_dict(
+        {"responses": torch.ones(1, 12, dtype=torch.long),
+         "attention_mask": (torch.arange(13)[None] <= tokens).long()},
+        {"data_source": np.array(["x"], dtype=object),
+         "reward_model": np.array([{"ground_truth": ""}], dtype=object)},
+    )  # fmt: skip
+
+    async def run() -> float:
+        manager = DAPORewardManager(
+            OmegaConf.create({"reward": {"reward_kwargs": settings}}),
+            SimpleNamespace(decode=lambda *_args, **_more: ""),
+            lambda **_more: 1.0,
+        )
+        return float((await manager.run_single(data))["reward_score"])
+
+    config = replace(preset("demo"), overlong=OverlongConfig(limit=10, margin=4, charge=0.5))
+    ((ours,),), _ = charge(config, lambda _samples: [], [[episode(0, 1.0, [tokens])]])
+    assert ours.reward == pytest.approx(asyncio.run(run()))
 
 
 # Losses

@@ -13,13 +13,11 @@ from typing import TypeVar
 
 import torch
 
+from recollect.checkpoints import PENDING
 from recollect.episodes import read_episodes, write_episodes
 from recollect.rollout import Group
 from recollect.train.learner import Learner
 from recollect.train.watcher import Watcher
-
-PENDING = "pending.jsonl.gz"
-"""The episodes of the step after a checkpoint, if they were made already."""
 
 T = TypeVar("T")
 

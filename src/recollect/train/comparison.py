@@ -60,20 +60,25 @@ def split_local(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
 def make_batch(config: TrainConfig, whole: Sequence[Group], local: Sequence[Group]) -> list[Sample]:
     """Compare whole episodes, and those of each fork among themselves; make samples of all.
 
-    A = A_whole for whole episodes, weight * A_local for the rest that was run again (LoGo's
-    L = L_global + lambda L_local, all tokens weighed together). Samples of one task stay together.
+    The trainer adds up the losses of both (LoGo: L = L_global + lambda L_local). Samples of one
+    task stay together.
     """
-    found = compare(config, list(local))
-    scaled = [[[config.local.weight * a for a in own] for own in group] for group in found]
     first: dict[str, int] = {}
     for number, group in enumerate(whole):
         first.setdefault(group[0].task.id, number)
     numbers = [*range(len(whole)), *(first[group[0].task.id] for group in local)]
-    return samples_of([*whole, *local], [*compare(config, list(whole)), *scaled], numbers)
+    found = [*compare(config, list(whole)), *compare(config, list(local))]
+    return samples_of([*whole, *local], found, numbers)
 
 
 def differs(config: TrainConfig, group: Group) -> bool:
-    """Tell whether the episodes of a group can be told apart by how well they did."""
+    """Tell whether the episodes of a group can be told apart by how well they did.
+
+    Some A_i != 0, of what is compared: outcomes, GDPO's components, and steps where these count. An
+    episode left alone by its siblings' failures has nothing to be told apart from.
+    """
+    if sum(episode.ok for episode in group) < 2:
+        return False
     if config.advantage == "gdpo":
         found = advantages.gdpo(group, config.components)
     else:
@@ -86,7 +91,11 @@ def differs(config: TrainConfig, group: Group) -> bool:
 def charge(
     config: TrainConfig, divergences: Divergences, groups: list[Group]
 ) -> tuple[list[Group], dict[str, float]]:
-    """Lower rewards by what the settings charge for; what was paid comes with them."""
+    """Lower rewards by what the settings charge for; what was paid comes with them.
+
+    R - overlong.charge mean over replies of overlong - kl_coef sum over trained tokens t of kl_t,
+    kl_t by `loss.kl` between the policy that drew t and the reference.
+    """
     episodes = [episode for group in groups for episode in group]
     paid: dict[str, np.ndarray] = {}
     if config.overlong.limit:
@@ -104,5 +113,5 @@ def charge(
     if not paid:
         return groups, {}
     total = iter(sum(paid.values(), np.zeros(len(episodes))).tolist())
-    means = {name: float(own.mean()) for name, own in paid.items()}
+    means = {name: float(own.mean()) if len(own) else 0.0 for name, own in paid.items()}
     return charged(groups, [[next(total) for _ in group] for group in groups]), means

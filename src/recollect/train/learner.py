@@ -6,6 +6,7 @@ Knows nothing of updates, run folders or checkpoints.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -88,6 +89,7 @@ class Learner:
         # A step's tasks are its own, drawn on or not: what it does depends on no earlier step.
         unused = itertools.count((step - 1) * settings.tasks * (settings.refills + 1))
         groups: list[Group] = []
+        met: Counter[str] = Counter()
         for _ in range(settings.refills + 1):
             missing = settings.tasks - sum(differs(self.config, group) for group in groups)
             if not missing:
@@ -95,7 +97,8 @@ class Learner:
             indices = itertools.islice(unused, missing)
             tasks = [family.task(i, self.config.seed, "train") for i in indices]
             count = counter(watcher, "rollout", len(tasks) * settings.n)
-            groups += await rollout.groups(tasks, settings.n, (self.config.seed, step), count)
+            key = (self.config.seed, step)
+            groups += await rollout.groups(tasks, settings.n, key, count, met)
         groups += await self._again(rollout, step, groups, watcher)
         self.cast.reset()
         return groups

@@ -29,6 +29,7 @@ class Learning:
             epochs=config.epochs,
             token_budget=config.token_budget,
             temperature=config.rollout.temperature,
+            local_weight=config.local.weight,
         )
         self.critic: Critic | None = None
         if learner.critic:

@@ -119,7 +119,7 @@ def policy_loss(config: LossConfig, tokens: TrainedTokens) -> PolicyLoss:
         "clip_dual": terms.dual_T.sum(),
         "ratio": ratio_T.sum(),
         # k3 over tokens the behaviour policy drew: KL(behaviour || trained), never negative.
-        "behaviour_kl": (ratio_T - 1.0 - log_ratio_T).sum(),
+        "behaviour_kl": (log_ratio_T.expm1() - log_ratio_T).clamp(min=0.0).sum(),
         "entropy": -tokens.logprob_T.sum(),  # estimated by the tokens that were drawn
     }
     if correction_T is not None:
@@ -190,8 +190,9 @@ def sequence_ratio(tokens: TrainedTokens, log_ratio_T: torch.Tensor) -> torch.Te
     """Return s = exp(mean of log r over the sequence) for every token, with the token's gradient.
 
     ds = s (1/n) sum_t dlog r_t. A token's share of it is taken through the token itself, as
-    s exp(log r_t - constant): with weights that are equal within a sequence, the tokens' gradients
-    add up to the sequence's, and those of a sequence that is cut into parts still do.
+    s exp(log r_t - constant) (the paper's GSPO-token): with weights and advantages that are equal
+    within a sequence, the tokens' gradients add up to the sequence's, and those of a sequence that
+    is cut into parts still do. Where they differ, every token pulls by its own.
     """
     mean_T = tokens.sequence_log_ratio_T
     if mean_T is None:
@@ -289,6 +290,20 @@ def episode_mean(trained_B: np.ndarray, episode_B: np.ndarray) -> np.ndarray:
 def constant_length(trained_B: np.ndarray, episode_B: np.ndarray, length: int = 1024) -> np.ndarray:
     """Sum over a sample's tokens, divided by a length that is the same for all (Dr.GRPO)."""
     return sequence_mean_token_sum(trained_B, episode_B) / length
+
+
+def weigh_apart(
+    aggregate: Aggregate,
+    trained_B: np.ndarray,
+    episode_B: np.ndarray,
+    local_B: np.ndarray,
+    local_weight: float,
+) -> np.ndarray:
+    """L = L_whole + local_weight L_local (LoGo): each has denominators of its own."""
+    weight_B = np.zeros(len(trained_B))
+    for chosen_B, factor in ((~local_B, 1.0), (local_B, local_weight)):
+        weight_B[chosen_B] = factor * aggregate(trained_B[chosen_B], episode_B[chosen_B])
+    return weight_B
 
 
 def aggregate_of(config: LossConfig) -> Aggregate:

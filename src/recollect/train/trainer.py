@@ -24,6 +24,7 @@ from recollect.train.loss import (
     TrainedTokens,
     aggregate_of,
     policy_loss,
+    weigh_apart,
 )
 from recollect.train.model import LoadedModel
 from recollect.train.optimiser import Optimiser
@@ -64,6 +65,7 @@ class Trainer:
         token_budget: int = 16384,
         temperature: float = 1.0,
         share: bool = True,
+        local_weight: float = 1.0,
     ) -> None:
         self.model = model
         self.loss = loss
@@ -76,6 +78,8 @@ class Trainer:
         self.aggregate = aggregate_of(loss)
         self.share = share
         """False computes every row whole: slower, and the same gradient."""
+        self.local_weight = local_weight
+        """What the loss over samples that are `local` counts beside that over the others."""
         self.optimiser = Optimiser(model, optim)
         self._reference = Reference(model) if loss.kl_coef else None
 
@@ -126,11 +130,12 @@ class Trainer:
         """Take one optimiser step on a mini-batch."""
         trained_B = np.array([int(sample.trained.sum()) for sample in samples], dtype=np.int64)
         episode_B = np.array([sample.episode for sample in samples], dtype=np.int64)
+        local_B = np.array([sample.local for sample in samples], dtype=bool)
         # Denominators are the whole mini-batch's, whatever is left out of the forward pass below.
-        weight_B = self.aggregate(trained_B, episode_B)
+        weight_B = weigh_apart(self.aggregate, trained_B, episode_B, local_B, self.local_weight)
         rows = [Row(*row) for row in zip(samples, weight_B, old, strict=True)]
         useful = [row for row in rows if self._has_gradient(row.sample)]
-        if useful and self.loss.kind == "gspo" and self.loss.scope == "episode":
+        if useful and self._has_episode_ratios:
             # An episode's samples meet in no micro-batch, and those without a gradient count too.
             rows = with_episode_ratios(rows, self._logprobs(samples, self.model))
             useful = [row for row in rows if self._has_gradient(row.sample)]
@@ -146,6 +151,15 @@ class Trainer:
             return Update("empty", stats, 0.0, packed)
         norm = self.optimiser.step()
         return Update("applied" if math.isfinite(norm) else "skipped", stats, norm, packed)
+
+    @property
+    def _has_episode_ratios(self) -> bool:
+        """Whether ratios are those of whole episodes, and can differ from 1.
+
+        TIS holds a batch that is used once against the present weights: all of its ratios are 1.
+        """
+        by_episode = self.loss.kind == "gspo" and self.loss.scope == "episode"
+        return by_episode and (self._remembers or not self.loss.tis_cap)
 
     def _has_gradient(self, sample: Sample) -> bool:
         """Without KL and entropy, an advantage of zero has a gradient of exactly zero."""
@@ -219,11 +233,16 @@ def summarise(done: Sequence[Update]) -> dict[str, float]:
     first = next((update.stats for update in done if update.stats.tokens), LossStats())
     applied = [update.grad_norm for update in done if update.outcome == "applied"]
     losses = {name: value / len(done) for name, value in total.losses.items()}
+    measured = {}
+    if first.tokens:  # else nothing was computed that could be held against the sampler
+        measured = {
+            "train/ratio_max": total.ratio_max,
+            "train/mismatch": first.means()["behaviour_kl"],
+            "train/mismatch_ratio_max": first.ratio_max,
+        }
     return {
         **{f"train/{name}": value for name, value in (losses | total.means()).items()},
-        "train/ratio_max": total.ratio_max,
-        "train/mismatch": first.means().get("behaviour_kl", 0.0),
-        "train/mismatch_ratio_max": first.ratio_max,
+        **measured,
         "train/grad_norm": sum(applied) / max(len(applied), 1),
         "train/updates": len(done),
         **{
