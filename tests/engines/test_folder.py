@@ -66,7 +66,7 @@ def test_the_tasks_are_those_of_the_loop(tmp_path, monkeypatch):
     asked = []
 
     class Recorder:
-        async def groups(self, tasks, n, key, done):
+        async def groups(self, tasks, n, key, *_):
             asked.extend(tasks)
             return [[] for _ in tasks]
 
