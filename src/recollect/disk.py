@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -54,9 +54,14 @@ def make_folder(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name that becomes `path`, in one move, once it is safely on disk."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
-    yield temporary
-    fsync(temporary)
-    temporary.replace(path)
+    try:
+        yield temporary
+        fsync(temporary)
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):  # what went wrong first is what is told
+            remove(temporary)
+        raise
     fsync(path.parent)
 
 

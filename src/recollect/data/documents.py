@@ -16,7 +16,7 @@ from recollect.tasks.closed_book import read_closed_book
 from recollect.tasks.document_files import build_documents, sort_inputs
 from recollect.tasks.documents import DocumentTasks
 from recollect.tasks.hotpotqa import HOTPOTQA, HotpotQA
-from recollect.tasks.manifest import Manifest, checked, write_manifest
+from recollect.tasks.manifest import Manifest, building, checked, write_manifest
 from recollect.tasks.memagent import build_memagent, write_eval, write_rows
 from recollect.tasks.musique import MUSIQUE, Musique
 from recollect.tasks.paragraphs import DocumentSource
@@ -66,12 +66,14 @@ def run_documents(name: str, options: DocumentOptions, console: Console) -> int:
     source, kind = SOURCES[name]
     known = read_closed_book(options.closed_book) if options.closed_book else None
     sources = sort_inputs(source, options.input, options.distractors)
-    manifest = build_documents(source, sources, options.output, options.repeat, known)
-    _tell(manifest, options.output, console)
-    written = _write_all(kind(options.output), options, console)
-    if written:
-        outputs = (*manifest.outputs, *checked(written))
-        write_manifest(options.output, replace(manifest, outputs=outputs))
+    with building(options.output) as folder:
+        manifest = build_documents(source, sources, folder, options.repeat, known)
+        _tell(manifest, options.output, console)
+        written = _write_all(kind(folder), options, console)
+        if written:
+            outputs = (*manifest.outputs, *checked(written))
+            write_manifest(folder, replace(manifest, outputs=outputs))
+    say(console, f"written to {options.output}")
     return 0
 
 
@@ -79,7 +81,7 @@ def _write_all(family: DocumentTasks, options: DocumentOptions, console: Console
     written = []
     if options.train_documents:
         longer = replace(family, documents=options.train_documents)
-        path = options.output / f"train_{options.train_documents}.parquet"
+        path = family.folder / f"train_{options.train_documents}.parquet"
         count = write_rows(path, _tasks(longer, family.size("train"), options.seed, "train"))
         say(console, f"{path.name:<20} {count:>8,} rows")
         written.append(path)
@@ -88,9 +90,10 @@ def _write_all(family: DocumentTasks, options: DocumentOptions, console: Console
         write = write_eval if options.rows == "json" else write_rows
         longer = replace(family, documents=documents)
         questions = min(options.questions, family.size("test"))
-        count = write(options.output / name, _tasks(longer, questions, options.seed, "test"))
+        path = family.folder / name
+        count = write(path, _tasks(longer, questions, options.seed, "test"))
         say(console, f"{name:<20} {count:>8,} rows of {documents:,} documents")
-        written.append(options.output / name)
+        written.append(path)
     return written
 
 
@@ -113,6 +116,7 @@ def run_memagent(options: MemAgentOptions, console: Console) -> int:
     if not options.input:
         raise UserError("there is no input", "name files with --input")
     _tell(build_memagent(options.input, options.output), options.output, console)
+    say(console, f"written to {options.output}")
     return 0
 
 
@@ -128,4 +132,3 @@ def _tell(manifest: Manifest, output: Path, console: Console) -> None:
         say(console, f"  {problem}")
     if (more := len(manifest.problems) - SHOWN) > 0:
         say(console, f"  and {more} more: see {output / 'manifest.json'}")
-    say(console, f"written to {output}")

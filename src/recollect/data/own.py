@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from recollect.data.words import say
-from recollect.disk import make_folder, replacing
+from recollect.disk import fsync
 from recollect.tasks.jsonl import Jsonl
-from recollect.tasks.manifest import Manifest, checked, write_manifest
+from recollect.tasks.manifest import Manifest, building, checked, write_manifest
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ def run_jsonl(options: JsonlOptions, console: Console) -> int:
     """Check every line, then copy the file and write its checksum."""
     family = Jsonl(options.input)
     counts = {"train": family.size("train"), "test": family.size("test")}
-    make_folder(options.output)
-    path = options.output / "tasks.jsonl"
-    with replacing(path) as temporary:
-        shutil.copyfile(options.input, temporary)
-    inputs, outputs = checked([options.input]), checked([path])
-    write_manifest(options.output, Manifest("jsonl", {}, counts, inputs=inputs, outputs=outputs))
+    with building(options.output) as folder:
+        path = folder / "tasks.jsonl"
+        shutil.copyfile(options.input, path)
+        fsync(path)
+        inputs, outputs = checked([options.input]), checked([path])
+        write_manifest(folder, Manifest("jsonl", {}, counts, inputs=inputs, outputs=outputs))
     say(console, f"{counts['train']:,} training tasks, {counts['test']:,} held out")
     say(console, f"written to {options.output}")
     return 0

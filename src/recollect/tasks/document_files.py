@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recollect.disk import make_folder, replacing
+from recollect.disk import replacing
 from recollect.errors import UserError
 from recollect.tasks.base import Split
 from recollect.tasks.closed_book import Known
-from recollect.tasks.manifest import Manifest, checked, read_manifest, write_manifest
+from recollect.tasks.manifest import Manifest, building, checked, read_manifest, write_manifest
 from recollect.tasks.paragraphs import DocumentSource, Dropped, Item, read_paragraphs
 from recollect.tasks.passages import SPLITS, Passages, PassageWriter
 
@@ -155,7 +155,13 @@ def build_documents(
     known: Known | None = None,
 ) -> Manifest:
     """Write a data set's questions and paragraphs, leaving out questions that are `known`."""
-    make_folder(output)
+    with building(output) as folder:
+        return _build(source, sources, folder, repeat, known)
+
+
+def _build(
+    source: DocumentSource, sources: Sources, output: Path, repeat: bool, known: Known | None
+) -> Manifest:
     sieve = _Sieve(known)
     counts: dict[str, int] = {}
     with replacing(output / "passages.bin") as path, path.open("wb") as file:

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recollect.disk import make_folder
 from recollect.errors import UserError
 from recollect.tasks.base import Split
 from recollect.tasks.ledger import Ledger
+from recollect.tasks.manifest import building
 from recollect.types import Question, Task
 
 SESSIONS = (2, 5, 10, 20, 30, 40, 50)
@@ -67,14 +67,14 @@ class LedgerReport:
 def build_ledger(options: LedgerOptions) -> LedgerReport:
     """Write the sets."""
     families = {n: _family(options, n) for n in options.sessions}  # refuses before it writes
-    make_folder(options.output)
     report = LedgerReport()
-    for n, family in families.items():
-        tasks = list(_tasks(options, family))
-        name = f"ss{n}_{options.split}"
-        write_eval(options.output / f"{name}.json", tasks)
-        write_rows(options.output / f"{name}.parquet", tasks, options.batch_size)
-        report.sets[name] = (len(tasks), sum(len(task.questions) for task in tasks))
+    with building(options.output) as folder:
+        for n, family in families.items():
+            tasks = list(_tasks(options, family))
+            name = f"ss{n}_{options.split}"
+            write_eval(folder / f"{name}.json", tasks)
+            write_rows(folder / f"{name}.parquet", tasks, options.batch_size)
+            report.sets[name] = (len(tasks), sum(len(task.questions) for task in tasks))
     return report
 
 

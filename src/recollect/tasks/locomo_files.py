@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recollect.disk import make_folder, replacing
+from recollect.disk import replacing
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft, name_of
@@ -33,7 +33,7 @@ from recollect.tasks.locomo import (
     read_locomo,
     split,
 )
-from recollect.tasks.manifest import Manifest, checked, write_manifest
+from recollect.tasks.manifest import Manifest, building, checked, write_manifest
 from recollect.tasks.table import write_tasks
 from recollect.types import Question, Task
 
@@ -153,7 +153,13 @@ def build_locomo(options: LocomoOptions) -> LocomoReport:
         raise UserError("no level of memories is left", "keep at least one of the three")
     read = {conversation.id: conversation for conversation in read_locomo(options.input)}
     parts = split(list(read), options.seed, options.train_fraction, options.test)
-    make_folder(options.output)
+    with building(options.output) as folder:
+        return _build(read, parts, replace(options, output=folder))
+
+
+def _build(
+    read: Mapping[str, Conversation], parts: Mapping[str, list[str]], options: LocomoOptions
+) -> LocomoReport:
     rows = {name: _rows([read[id] for id in ids], name, options) for name, ids in parts.items()}
     for name, part in rows.items():
         _write(options.output / f"{name}.parquet", part, _ROWS)

@@ -1,18 +1,20 @@
 """The manifest of a data folder: what it was made of and what it holds, with checksums.
 
-Names and sizes, never the paths of the machine it was made on.
+Names and sizes, never the paths of the machine it was made on. A folder is built whole, or stays as
+it was.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recollect.disk import replacing
+from recollect.disk import TEMPORARY, fsync, make_folder, remove, replacing
 from recollect.errors import UserError
 
 NAME = "manifest.json"
@@ -58,6 +60,38 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write it into its folder."""
     with replacing(folder / NAME) as path:
         path.write_text(json.dumps(asdict(manifest), indent=2, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def building(folder: Path, name: str = "build") -> Iterator[Path]:
+    """Yield a folder whose files move into `folder` at the end; a failure leaves that as it was.
+
+    `name` keeps apart what may be built at the same time.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    make_folder(folder)
+    temporary = folder / f"{TEMPORARY}{name}"  # inside: on the same disk, so that moving is free
+    remove(temporary)
+    make_folder(temporary)
+    try:
+        yield temporary
+        _move(temporary, folder)
+    except UserError as error:
+        # The user knows only the folder that was asked for.
+        what, fix = (text.replace(str(temporary), str(folder)) for text in (error.what, error.fix))
+        raise UserError(what, fix) from error
+    finally:
+        remove(temporary)
+        for path in made:
+            with suppress(OSError):  # only an empty folder goes
+                path.rmdir()
+
+
+def _move(source: Path, folder: Path) -> None:
+    # The manifest last: after a kill between two moves, it is the old one that finds them changed.
+    for file in sorted(source.iterdir(), key=lambda file: (file.name == NAME, file.name)):
+        file.replace(folder / file.name)
+    fsync(folder)
 
 
 def read_manifest(folder: Path, name: str = "") -> Manifest:

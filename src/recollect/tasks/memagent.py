@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from recollect.disk import make_folder, replacing
+from recollect.disk import replacing
 from recollect.errors import UserError
 from recollect.tasks.base import Split
 from recollect.tasks.documents import DocumentTasks
-from recollect.tasks.manifest import Manifest, checked, write_manifest
+from recollect.tasks.manifest import Manifest, building, checked, write_manifest
 from recollect.tasks.passages import SPLITS, PassageWriter
 from recollect.tasks.records import read_records
 from recollect.types import Task
@@ -140,14 +140,18 @@ def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 def build_memagent(inputs: Sequence[Path], output: Path) -> Manifest:
     """Turn files of rows into a folder of passages and questions with fixed texts."""
-    from recollect.tasks.document_files import FILES, write_items
-
     missing = next((path for path in inputs if not path.is_file()), None)
     if missing is not None:
         raise UserError(
             f"there is no file {missing}", f"nothing is downloaded here: get {OFFICIAL}"
         )
-    make_folder(output)
+    with building(output) as folder:
+        return _build(inputs, folder)
+
+
+def _build(inputs: Sequence[Path], output: Path) -> Manifest:
+    from recollect.tasks.document_files import FILES, write_items
+
     splits: tuple[Split, ...] = ("train", "test")
     files = {
         split: [p for p in inputs if ("train" in p.name) == (split == "train")] for split in splits

@@ -20,6 +20,7 @@ from recollect.tasks.manifest import (
     NAME,
     Checked,
     Manifest,
+    building,
     checked,
     read_manifest,
     write_manifest,
@@ -37,16 +38,16 @@ def build_tasks(
     output: Path,
 ) -> Manifest:
     """Write tasks as a variant of a data set; `findings` is filled as they are read."""
-    make_folder(output)
     old = read_manifest(output, name) if (output / NAME).is_file() else None
-    path = output / f"{variant}.parquet"
-    counts = {f"{variant} tasks": write_tasks(path, tasks)}
-    counts |= {f"{variant} {name}": n for name, n in sorted(findings.categories.items())}
-    problems = tuple(f"{variant} {problem}" for problem in findings.problems)
-    made = Manifest(name, {}, counts, {}, problems, checked(inputs), checked([path]))
-    if old:
-        made = _joined(old, made, variant)
-    write_manifest(output, made)
+    with building(output, variant) as folder:
+        path = folder / f"{variant}.parquet"
+        counts = {f"{variant} tasks": write_tasks(path, tasks)}
+        counts |= {f"{variant} {name}": n for name, n in sorted(findings.categories.items())}
+        problems = tuple(f"{variant} {problem}" for problem in findings.problems)
+        made = Manifest(name, {}, counts, {}, problems, checked(inputs), checked([path]))
+        if old:
+            made = _joined(old, made, variant)
+        write_manifest(folder, made)
     return made
 
 
