@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from recollect.config import MAY_CHANGE, TrainConfig
+from recollect.config import MAY_CHANGE, AgentConfig, TrainConfig
 from recollect.display import (
     Display,
     Report,
@@ -133,7 +133,12 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
 
 
 def _next_command(config: TrainConfig, run: Run) -> str:
-    """Measure what was trained, with the same models in the roles that were fixed."""
+    """Measure what was trained, with the same models in the roles that were fixed.
+
+    Nothing can be typed for settings that began with no preset, or for an agent of one's own.
+    """
+    if not config.preset or not isinstance(config.agent, AgentConfig):
+        return ""
     fixed = "".join(f" --models.{r} {getattr(config.models, r)}" for r in config.models.fixed)
     return f"recollect eval {config.preset} --model.path {run.folder / 'model'}{fixed}"
 

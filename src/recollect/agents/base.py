@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from recollect.chat import Chats
 from recollect.memory.base import Memory
@@ -17,3 +17,17 @@ class Agent(Protocol):
 
     async def run(self, task: Task, chats: Chats, memory: Any) -> list[str]:
         """Return one answer per question, in order."""
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """An agent that can tell from its settings alone that they do not fit a model."""
+
+    def check_window(self, window: int) -> None:
+        """Refuse settings that cannot fit a model's window."""
+
+
+def check_window(agent: Agent, window: int) -> None:
+    """Refuse an agent whose settings cannot fit a model's window, if it can tell."""
+    if isinstance(agent, Bounded):
+        agent.check_window(window)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from recollect.agents.base import Agent
+from recollect.agents.base import Agent, check_window
 from recollect.chat import Model
 from recollect.config import TrainConfig
 from recollect.errors import UserError
@@ -51,7 +51,7 @@ class Learner:
         """
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
         cast = Cast.open(config)
-        config.agent.check_window(cast.window)
+        check_window(config.agent, cast.window)
         check_tasks(config, config.val.length_tasks if learns else config.val.tasks)
         critic = None
         if learns and config.advantage == "gae" and cast.trained:

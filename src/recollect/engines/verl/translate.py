@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.config import TrainConfig
+from recollect.agents.base import check_window
+from recollect.config import AgentConfig, TrainConfig
 from recollect.engines.verl.lengths import Lengths, lengths
 from recollect.errors import UserError
 
@@ -41,7 +42,7 @@ def translate(config: TrainConfig, run: Path, window: int | None = None) -> Keys
     """Return verl's keys for our settings; `window` is what the model's context holds, if known."""
     refuse(config)
     if window is not None:
-        config.agent.check_window(window)
+        check_window(config.agent, window)
     room = lengths(config.agent, window)
     return {
         **_data(config, run, room),
@@ -56,6 +57,11 @@ def translate(config: TrainConfig, run: Path, window: int | None = None) -> Keys
 
 def refuse(config: TrainConfig) -> None:
     """Refuse what only the embedded engine does."""
+    if not isinstance(config.agent, AgentConfig):
+        raise UserError(
+            f"a cluster's workers do not know the agent {type(config.agent).__name__}",
+            "train an agent of your own with the embedded engine: recollect.training.run_training",
+        )
     for role in config.models.fixed:
         if not config.models.is_served(role):
             raise UserError(

@@ -1,0 +1,42 @@
+"""What the documentation tells a reader to type in Python does what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from recollect.engines.verl.translate import translate
+from recollect.errors import UserError
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def snippet(page: str, heading: str) -> str:
+    """Return the Python under a heading of a page."""
+    section = (DOCS / page).read_text().split(f"## {heading}\n")[1]
+    return re.findall(r"^```python\n(.*?)^```", section, re.M | re.S)[0]
+
+
+def test_an_agent_of_ones_own_is_trained_and_evaluated(tmp_path, monkeypatch, capsys):
+    """As documented, word for word."""
+    monkeypatch.chdir(tmp_path)
+    page = ModuleType("own")  # a class belongs to a module
+    monkeypatch.setitem(sys.modules, "own", page)
+    exec(compile(snippet("architecture.md", "Writing an agent"), "own", "exec"), page.__dict__)
+    rows = [json.loads(line) for line in Path("runs/own/metrics.jsonl").read_text().splitlines()]
+    last = rows[-1]
+    assert last["step"] == 5 and last["contexts/per_episode"] == 1  # it reads nothing, and answers
+    assert last["tokens/trained"] == last["tokens/sampled"] > 0
+    assert sum(row.get("train/grad_norm", 0) for row in rows) > 0
+    assert not sum(row.get("episodes/failed", 0) for row in rows)
+    assert (Path("runs/own/model") / "config.json").exists()
+    out = capsys.readouterr().out
+    assert "Held-out accuracy" in out and "64" in out
+    assert "recollect eval" not in out + Path("runs/own/report.md").read_text()
+    with pytest.raises(UserError, match="do not know the agent ClosedBook"):
+        translate(page.config, tmp_path)
