@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +33,20 @@ def refused(capsys, *args: str) -> str:
 
 def train(model: Path, tmp_path: Path, *more: str) -> list[str]:
     return ["train", "demo", "--model.path", str(model), "--folder", str(tmp_path), *more]
+
+
+@pytest.mark.parametrize("args", [["--help"], ["train", "demo", "--help"], ["eval", "--help"]])
+def test_readers_may_stop_early(args):
+    """As in `recollect train --help | head -1`."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "recollect.cli", *args]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout and process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
 
 
 def test_help_names_the_verbs_and_presets(capsys):

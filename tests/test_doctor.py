@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from recollect import doctor
-from recollect.doctor import CORE, GIB, LOCAL, PYTHON, Machine, examine, parse
+from recollect.doctor import CORE, EMBEDDER, GIB, LOCAL, PYTHON, SERVE, Machine, examine, parse
 
 VERSIONS = {
     "numpy": "2.4.6", "rich": "15.0.0", "tyro": "1.0.16", "pydantic": "2.14.3",
@@ -70,6 +70,9 @@ def test_the_ends_of_a_range_are_in_it(version):
 def test_what_only_some_features_need_is_not_bad():
     assert finding(with_version("peft", None), "peft").status == "absent"
     assert finding(with_version("peft", "0.1"), "peft").status == "warning"
+    assert finding(WELL, "uvicorn").status == "absent"
+    assert finding(WELL, "uvicorn").found.endswith("need it: pip install 'recollect[serve]')")
+    assert finding(WELL, EMBEDDER).found.endswith("pip install 'recollect[embed]')")
     assert finding(WELL, "wandb").status == "absent"
     assert finding(with_version("wandb", "0.20"), "wandb").status == "ok"
 
@@ -107,6 +110,8 @@ def test_the_ranges_are_those_of_pyproject():
 
     assert ranges(project["dependencies"]) == CORE
     assert ranges(project["optional-dependencies"]["local"]) == LOCAL
+    assert ranges(project["optional-dependencies"]["serve"]) == SERVE
+    assert any(line.startswith(EMBEDDER) for line in project["optional-dependencies"]["embed"])
     assert ranges([f"python{project['requires-python']}"]) == {"python": PYTHON}
 
 

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from recollect.presets import DEMO_MODEL
-from recollect.runs import read_metrics, without_times
+from recollect.presets import DEMO_MODEL, preset
+from recollect.runs import Run, read_metrics, without_times
+from recollect.train.loop import Outcome
+from recollect.training import make_report
 
 SMALL = [
     *("--rollout.tasks", "3", "--rollout.n", "3", "--val.tasks", "4", "--val.length-tasks", "4"),
@@ -76,6 +78,7 @@ def test_a_run_leaves_all_it_should(whole, model):
     rows = numbers(whole)
     assert [row["step"] for row in rows] == list(range(9))
     assert [row["step"] for row in rows if "val/accuracy" in row] == [0, 3, 6, 8]
+    assert all("time/validation" in row for row in read_metrics(whole) if "val/accuracy" in row)
     assert sum(row["groups/mixed"] > 0 for row in rows[1:]) >= 4  # rewards moved the weights
     assert json.loads((whole / "config.json").read_text())["seed"] == 0
     assert (whole / "report.md").read_text().startswith("# Report card")
@@ -89,6 +92,18 @@ def test_a_run_leaves_all_it_should(whole, model):
         (a != b).any() for a, b in zip(exported.parameters(), base.parameters(), strict=True)
     )
     assert AutoTokenizer.from_pretrained(whole / "model").chat_template
+
+
+def test_the_card_counts_the_measuring_at_the_end_and_tells_adapters_from_the_model(tmp_path):
+    config = preset("demo")
+    run = Run.open(tmp_path / "run", {})
+    run.log(2, {"val/accuracy": 0.5, "val/n": 1, "val/failed": 0, "val/low": 0.0, "val/high": 1.0,
+                "time/validation": 1.5})  # fmt: skip
+    outcome = Outcome(2, 900, adapters=30, finished=True, times={"time/validation": 2.0})
+    report = make_report(config, run, outcome)
+    assert report.phases["validation"] == 3.5
+    assert report.facts["model"].endswith("(900 parameters, 30 in adapters)")
+    run.close()
 
 
 def test_same_seed_same_run_another_seed_another(whole, model, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 
@@ -30,8 +32,29 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; whoever reads our output may stop early, as `head` does."""
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _unread():
+            raise
+        # Python flushes once more at the end, and would complain of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # what a shell shows for a program that SIGPIPE ended
+
+
+def _unread() -> bool:
+    """Tell whether nobody reads our output any more."""
+    out = select.poll()
+    out.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & select.POLLERR for _, event in out.poll(0))
+
+
+def _run(args: list[str]) -> int:
     """Run one verb; a user's mistake prints one message and no traceback."""
-    args = list(sys.argv[1:] if argv is None else argv)
     verbs: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
         "eval": _eval,

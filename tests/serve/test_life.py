@@ -162,7 +162,7 @@ def test_texts_become_tokens_and_back(model):
 
     ids, rendered, back = served(model, work)
     end = model.tokenizer.end_ids[0]
-    assert ids[-1] == end and len(ids) == 2 and back == {"prompt": "a"}
+    assert ids[-1] == end and len(ids) == 2 and back == {"prompt": "a<|end|>"}
     assert rendered["tokens"].count(end) == 1 and rendered["max_model_len"] == model.window
 
 

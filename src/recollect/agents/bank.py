@@ -75,9 +75,10 @@ class BankAgent:
                     "set --agent.max-core-tokens and --agent.limits.max-turn-tokens lower, or"
                     " choose a model with a larger window"
                 )
+            chunks = f"chunks of {self.chunk_size} tokens, " if self.chunk_size else ""
             raise UserError(
-                f"chunks of {self.chunk_size or 0} tokens, a core memory of {self.max_core_tokens}"
-                f" and turns of {self.limits.max_turn_tokens} leave no room for tools in {room}",
+                f"{chunks}a core memory of {self.max_core_tokens} tokens and turns of"
+                f" {self.limits.max_turn_tokens} leave no room for tools in {room}",
                 fix,
             )
 

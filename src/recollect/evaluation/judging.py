@@ -85,6 +85,7 @@ async def _verdicts(judge: Judge, items: Iterator[Item[T]]) -> dict[T, float]:
     except Exception as error:
         raise UserError(
             f"the judge at {judge.model.url} failed: {type(error).__name__}: {error}",
-            "mend that, then type `recollect replay FOLDER --judge URL`: verdicts are kept",
+            "mend that, then judge again (what an evaluation stored: `recollect replay FOLDER"
+            " --judge URL`); verdicts are kept",
         ) from error
     return {key: sum(own) / len(own) for key, own in verdicts.items()}

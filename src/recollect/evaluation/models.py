@@ -60,7 +60,7 @@ def _served(url: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
 def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, dict[str, Any]]:
     try:
         from recollect.policies.sampler import open_sampler
-        from recollect.train.model import load_model
+        from recollect.train.model import check_folder, load_model
     except ImportError as error:
         raise UserError(
             f"a model folder needs torch and transformers ({error})",
@@ -69,6 +69,7 @@ def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
     from recollect.rendering import Renderer
     from recollect.train.settings import ModelConfig
 
+    check_folder(path, "model")
     loaded = load_model(ModelConfig(path, options.device, threads=options.threads))
     policy = open_sampler(loaded, options.cache_gib)
     window = min(loaded.window, options.window or loaded.window)

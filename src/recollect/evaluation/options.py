@@ -76,6 +76,9 @@ class EvalOptions:
     def __post_init__(self) -> None:
         check_bounds("", self, temperature=FROM_0, top_p=NUCLEUS, timeout=ABOVE_0)
         check_bounds("", self, window=FROM_1, threads=FROM_0, cache_gib=ABOVE_0)
+        check_bounds(
+            "", self, chunk_size=FROM_1, max_memory_tokens=FROM_1, max_answer_tokens=FROM_1
+        )
 
 
 @dataclass(frozen=True)

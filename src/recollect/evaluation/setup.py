@@ -48,11 +48,11 @@ def set_up(options: EvalOptions, known: dict[str, Agent]) -> Setup:
     if not specs:
         raise UserError("there are no tasks", "name some, such as --tasks recall@1k,4k")
     names = split_names(options.agents)
+    if not names:
+        raise UserError("there are no agents", f"choose from {', '.join(known)}")
     if options.closed_book and CLOSED_BOOK in known:
         names = list(dict.fromkeys([*names, CLOSED_BOOK]))
     chosen = choose_agents(names, known, options.set)
-    if not chosen:
-        raise UserError("there are no agents", f"choose from {', '.join(known)}")
     families: dict[str, TaskFamily] = {n: open_family(s, options.data) for n, s in specs.items()}
     grid = Grid(families, list(chosen), options.n, options.seeds, options.split)
     for name, family in families.items():

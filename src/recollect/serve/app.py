@@ -162,7 +162,8 @@ class _Handler:
         asked = await self._read(DetokenizeAsked, request)
         self.service.check_model(asked.model)
         self.service.check_ids(asked.tokens)
-        return JSONResponse({"prompt": self.service.tokenizer.decode(asked.tokens)})
+        # Control tokens stay, so that this is the way back.
+        return JSONResponse({"prompt": self.service.tokenizer.hf.decode(asked.tokens)})
 
     async def _read(self, kind: type[AnyBody], request: Request) -> AnyBody:
         content = request.headers.get("content-type", "").partition(";")[0].strip().lower()

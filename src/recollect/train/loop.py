@@ -32,13 +32,17 @@ class Outcome:
     step: int
     """The last finished step."""
     parameters: int
-    """Weights that are trained."""
+    """Weights of the model ..."""
+    adapters: int = 0
+    """... and those of its adapters, where only these are trained."""
     finished: bool = False
     """Whether the configured number of steps was reached."""
     groups: list[Group] = field(default_factory=list)
     """The last step's rollouts."""
     lengths: dict[int, Accuracy] = field(default_factory=dict)
     """Held-out accuracy by multiple of the training length; empty unless finished."""
+    times: dict[str, float] = field(default_factory=dict)
+    """Seconds that measuring these took."""
 
 
 async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
@@ -59,15 +63,19 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
         learning.save(folder)
         batches.save(folder)
 
-    outcome = Outcome(0, sum(p.numel() for p in learner.model.trainable_parameters()))
+    trained = sum(p.numel() for p in learner.model.trainable_parameters())
+    fixed = sum(p.numel() for p in learner.model.network.parameters()) - trained
+    outcome = Outcome(0, fixed, trained) if fixed else Outcome(0, trained)
     if run.checkpoint:
         learning.load(run.checkpoint.path)
         batches.load(run.checkpoint.path)
         outcome.step = run.checkpoint.step
         watcher.note(f"resumed after step {outcome.step}")
     elif config.val.before_training:
+        clock = report.Clock()
         metrics = await measure(learner, run, watcher, 0)
-        run.log(0, metrics)
+        clock.lap("validation")
+        run.log(0, metrics | clock.times)
         watcher.step(0, metrics, [])
 
     with stop_requested(watcher) as stopping:
@@ -107,9 +115,12 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
 
     outcome.finished = outcome.step >= config.steps
     if outcome.finished:
+        clock = report.Clock()
         for times in config.val.lengths:
             groups = await learner.validate(watcher, times, config.val.length_tasks)
             outcome.lengths[times] = accuracy(groups)
+        clock.lap("validation")
+        outcome.times = clock.times
         checkpoint.export(run.folder / "model", learner.model)
     return outcome
 
