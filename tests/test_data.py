@@ -209,6 +209,12 @@ def test_validate_takes_made_up_families_and_files(capsys, tmp_path):
     assert main(["data", "jsonl", "--input", str(file), "--output", str(output)]) == 0
     assert main(["data", "validate", "jsonl", "--data", str(output.parent)]) == 0
     assert main(["data", "validate", str(output)]) == 0
+    capsys.readouterr()
+    other = tmp_path / "other.jsonl"
+    other.write_text(file.read_text())
+    for name in (str(other), f"jsonl:{other}"):  # not the checks of the folder that stands there
+        assert main(["data", "validate", name, "--data", str(output.parent)]) == 0
+        assert "checksum" not in capsys.readouterr().out
     file.write_text("{}\n")
     assert main(["data", "validate", str(file)]) == 2
     assert "mine.jsonl line 1" in capsys.readouterr().err

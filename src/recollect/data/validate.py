@@ -42,8 +42,8 @@ def run_validate(options: ValidateOptions, console: Console) -> int:
     failed = 0
     for spec in specs:
         family = OPENERS[spec.name](spec, folder) if folder else open_family(spec, options.data)
-        held = folder or options.data / spec.name
-        checks = check_files(held) if (held / NAME).is_file() else []
+        held = folder or _held(spec, options.data)
+        checks = check_files(held) if held and (held / NAME).is_file() else []
         checks += check_tasks(family, spec, _count(family, options), options.seed, options.split)
         console.print(_table(str(spec), checks))
         failed += sum(check.ok is False for check in checks)
@@ -67,6 +67,11 @@ def _named(options: ValidateOptions) -> tuple[list[TaskSpec], Path | None]:
             f"choose from {', '.join(sorted(OPENERS))}, or name a folder or a .jsonl file",
         )
     return specs, None
+
+
+def _held(spec: TaskSpec, data: Path) -> Path | None:
+    """Return the folder of a data set; a file that is named by its path is in none."""
+    return None if spec.name == "jsonl" and spec.variant else data / spec.name
 
 
 def _count(family: TaskFamily, options: ValidateOptions) -> int:
