@@ -11,6 +11,7 @@ import pytest
 
 from recollect.cli import main
 from recollect.tasks.manifest import Manifest, building, read_manifest, write_manifest
+from recollect.tasks.memagent import write_rows
 from tests.tasks.made_up_hotpot import item as hotpot_item
 from tests.tasks.test_beam import item as beam_item
 from tests.tasks.test_locomo import QA, conversation
@@ -66,6 +67,53 @@ def test_a_file_cut_short_changes_nothing(name, tmp_path, capsys):
     assert not (tmp_path / "new").exists()
     inputs[-1].write_text(whole)
     assert make(name, inputs, output) == 0 and held(output).keys() == before.keys()
+
+
+@pytest.mark.parametrize("content", ["", "[]"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_empty_file_changes_nothing(name, content, tmp_path, capsys):
+    inputs = write(tmp_path / "source", FAMILIES[name])
+    output = tmp_path / "out"
+    assert make(name, inputs, output) == 0
+    before = held(output)
+    for path in inputs:
+        path.write_text(content)
+    assert make(name, inputs, output) == 2
+    assert inputs[0].name in capsys.readouterr().err and held(output) == before
+    if len(inputs) > 1:  # only test questions
+        write(tmp_path / "source", FAMILIES[name])
+        assert make(name, inputs[:1], output) == 0
+
+
+@pytest.mark.parametrize("name", ["2wikimultihopqa", "musique", "squad"])
+def test_files_without_a_question_to_keep_are_refused(name, tmp_path, capsys):
+    unanswerable = {
+        "2wikimultihopqa": [hotpot_item(1) | {"answer": ""}],
+        "musique": [{"answerable": False}],
+        "squad": [{"data": []}],
+    }
+    inputs = write(tmp_path / "source", {"dev.json": unanswerable[name]})
+    assert make(name, inputs, tmp_path / "out") == 2
+    assert "no question to keep in dev.json" in capsys.readouterr().err
+    inputs[0].write_text("")
+    assert make(name, inputs, tmp_path / "out") == 2
+    assert "no record in dev.json" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_of_an_empty_table_are_refused(tmp_path, capsys):
+    write_rows(tmp_path / "test.parquet", [])
+    assert make("memagent", [tmp_path / "test.parquet"], tmp_path / "out") == 2
+    assert "no row in test.parquet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["longmemeval", "locomo", "memagent", "jsonl", "beam"])
+def test_a_folder_for_a_file_is_named(name, tmp_path, capsys):
+    (file,) = write(tmp_path / "source", FAMILIES[name])
+    assert make(name, [file.parent], tmp_path / "out") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{file.parent} is a folder, and a file is wanted" in said and str(file) in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_rows_that_cannot_be_made_change_nothing(tmp_path, capsys):

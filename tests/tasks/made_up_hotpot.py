@@ -46,7 +46,8 @@ def write_source(folder: Path, test: int = 300, train: int = 30, others: int = 2
     source = folder / "source"
     source.mkdir(parents=True, exist_ok=True)
     (source / "dev.json").write_text(json.dumps([item(i) for i in range(test)]))
-    (source / "train.json").write_text(json.dumps([item(10_000 + i) for i in range(train)]))
+    if train:
+        (source / "train.json").write_text(json.dumps([item(10_000 + i) for i in range(train)]))
     rivers = (
         {"title": f"River {i}", "text": f"River {i} is {i} miles long."} for i in range(others)
     )

@@ -142,6 +142,11 @@ def test_mistakes(tmp_path):
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         with pytest.raises(UserError, match=match):
             list(read_beam(path, Findings()))
+    with pytest.raises(UserError, match=r"is a folder(.|\n)*none\.jsonl"):
+        list(read_beam(tmp_path, Findings()))
+    (tmp_path / "bare").mkdir()
+    with pytest.raises(UserError, match="no conversation"):
+        list(read_beam(tmp_path / "bare", Findings()))
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="needs BEAM's conversations")

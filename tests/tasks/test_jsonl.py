@@ -57,6 +57,7 @@ def test_a_file_is_named_on_the_command_line(tmp_path):
         ({"question": "?", "answer": "x"}, "needs chunks"),
         ({"text": "x", "chunks": ["y"], "question": "?", "answer": "x"}, "needs chunks"),
         ({"text": "x", "questions": []}, "no list"),
+        (SHORT | {"questions": [{"question": "?", "answer": "x"}]}, "both question and questions"),
         ({"text": "x", "answer": "x"}, "without a text"),
         ({"text": "x", "question": "?"}, "no answers"),
         ({"text": "x", "question": "?", "answer": " "}, "no answers"),

@@ -149,9 +149,28 @@ def test_mistakes(folder, tmp_path):
         LongMemEval(folder=folder).longer(2)
     for name, content, match in (
         ("twice", [item(), item()], "more than once"),
-        ("shape", [{"question_id": "q"}], "shape of LongMemEval"),
-        ("dates", [item(haystack_dates=["May", "June", "July"])], "is no date"),
-        ("counts", [item(haystack_dates=[])], "shape of LongMemEval"),
+        ("shape", [{"question_id": "q"}], "item 1 .* shape of LongMemEval: 'question_type' is mis"),
+        (
+            "field",
+            [item(), {k: v for k, v in item("b").items() if k != "answer"}],
+            "item 2 .*: 'answer' is missing",
+        ),
+        ("list", [item(haystack_sessions={})], "'haystack_sessions' is no list"),
+        ("dates", [item(haystack_dates=["May", "June", "July"])], "'haystack_dates': 'May' is no"),
+        ("asked", [item(question_date="now")], "'question_date': 'now' is no date"),
+        (
+            "counts",
+            [item(haystack_dates=[])],
+            r"'haystack_dates' \(0\), 'haystack_session_ids' \(3\)",
+        ),
+        (
+            "turns",
+            [item(haystack_sessions=[[], [{"role": "user"}], []])],
+            "'haystack_sessions' 1 is",
+        ),
+        ("turn", [item(haystack_sessions=[[], "hello", []])], "'haystack_sessions' 1 is"),
+        ("names", [item(answer_session_ids=[["first"]])], "'answer_session_ids' is no list of"),
+        ("empty", [], "no question of LongMemEval in empty.json"),
     ):
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps(content))

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from recollect.data.words import say
 from recollect.disk import fsync
-from recollect.tasks.jsonl import Jsonl
+from recollect.tasks.jsonl import HELP, Jsonl
 from recollect.tasks.manifest import Manifest, building, checked, write_manifest
+from recollect.tasks.records import refuse_empty
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ def run_jsonl(options: JsonlOptions, console: Console) -> int:
     """Check every line, then copy the file and write its checksum."""
     family = Jsonl(options.input)
     counts = {"train": family.size("train"), "test": family.size("test")}
+    refuse_empty(sum(counts.values()), [options.input], "task", HELP)
     with building(options.output) as folder:
         path = folder / "tasks.jsonl"
         shutil.copyfile(options.input, path)

@@ -12,6 +12,7 @@ from recollect.data.words import tell_manifest
 from recollect.errors import UserError
 from recollect.tasks import beam, longmemeval
 from recollect.tasks.findings import Findings
+from recollect.tasks.records import refuse_folder
 from recollect.tasks.task_files import build_tasks
 
 
@@ -30,6 +31,7 @@ class LongMemEvalOptions:
 
 def run_longmemeval(options: LongMemEvalOptions, console: Console) -> int:
     """Turn a LongMemEval file into tasks."""
+    refuse_folder(options.input, longmemeval.LongMemEval.fix)
     variant = options.variant or _variant(options.input)
     if variant not in longmemeval.VARIANTS:
         raise UserError(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from recollect.errors import UserError
 from recollect.tasks.findings import Findings
-from recollect.tasks.records import read_records
+from recollect.tasks.records import SUFFIXES, read_records, refuse_empty, refuse_folder
 from recollect.tasks.tabled import TabledTasks
 from recollect.types import Question, Task
 
@@ -36,6 +36,7 @@ VARIANTS = ("100k", "500k", "1m", "10m")
 _ANSWERS = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance")
 _MARKER = re.compile(r"\s*->->[^\n]{0,16}$")
 """Where a question stands in the plan the chats were made from; no user ever said it."""
+_WHAT = "conversation of BEAM"
 _FIX = (
     "download the folder chats/100K of github.com/mohammadtavakoli78/BEAM (CC BY-SA 4.0) and type"
     " `recollect data beam --input FOLDER --variant 100k`"
@@ -57,7 +58,8 @@ class Beam(TabledTasks):
 def read_beam(path: Path, findings: Findings) -> Iterator[Task]:
     """Read conversations: one per line of a file, or one per numbered folder."""
     seen: set[str] = set()
-    for place, item in _folders(path) if path.is_dir() else read_records(path):
+    found = _folders(path) if path.is_dir() else read_records(path, _WHAT)
+    for place, item in found:
         try:
             task = parse_item(item, findings)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -66,8 +68,7 @@ def read_beam(path: Path, findings: Findings) -> Iterator[Task]:
             raise UserError(f"{path} holds {task.id} more than once", "keep one of them")
         seen.add(task.id)
         yield task
-    if not seen:
-        raise UserError(f"{path} holds no conversation of BEAM", _FIX)
+    refuse_empty(len(seen), [path], _WHAT, _FIX)
 
 
 def input_files(path: Path) -> list[Path]:
@@ -92,7 +93,10 @@ def _questions(folder: Path) -> Path:
 
 
 def _folders(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for folder in _numbered(path):
+    folders = _numbered(path)
+    if not folders and any(file.name.endswith(SUFFIXES) for file in path.iterdir()):
+        refuse_folder(path, _FIX)
+    for folder in folders:
         try:
             item = {
                 "conversation_id": int(folder.name),

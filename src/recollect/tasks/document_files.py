@@ -24,6 +24,7 @@ from recollect.tasks.closed_book import Known
 from recollect.tasks.manifest import Manifest, building, checked, read_manifest, write_manifest
 from recollect.tasks.paragraphs import DocumentSource, Dropped, Item, read_paragraphs
 from recollect.tasks.passages import SPLITS, Passages, PassageWriter
+from recollect.tasks.records import SUFFIXES, refuse_empty
 
 _NUMBERS = pa.list_(pa.int32())
 ITEMS = pa.schema(
@@ -39,7 +40,6 @@ ITEMS = pa.schema(
 )
 _BOTH = SPLITS["train"] | SPLITS["test"]
 FILES = ("passages.bin", "train.parquet", "test.parquet")
-_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def sort_inputs(
 
 def _files(path: Path, source: DocumentSource) -> list[Path]:
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    kept = [file for file in files if file.name.endswith(_SUFFIXES)] if path.is_dir() else files
+    kept = [file for file in files if file.name.endswith(SUFFIXES)] if path.is_dir() else files
     if not kept or not all(file.is_file() for file in kept):
         raise UserError(
             f"{path} holds no JSON file" if path.is_dir() else f"there is no file {path}",
@@ -175,6 +175,8 @@ def _build(
             rows = [_row(item, writer, SPLITS[split], source.one_per_title) for item in items]
             counts[split] = len(rows)
             write_items(output / f"{split}.parquet", rows)
+        kept = counts["train"] + counts["test"]
+        refuse_empty(kept, sources.files, "question to keep", sieve.told(source))
         for more in (*sources.corpora, *sources.distractors):
             for paragraph in read_paragraphs(more):
                 writer.add(paragraph.title, paragraph.text, _BOTH)
@@ -201,6 +203,12 @@ class _Sieve:
     asked: set[str] = field(default_factory=set)
     dropped: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
+
+    def told(self, source: DocumentSource) -> str:
+        """Say what to do where nothing is left."""
+        left = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items())
+        found = f"left out are {left}; " if left else ""
+        return f"{found}check that these are {source.official}"
 
     def kept(self, items: Iterable[Item | Dropped]) -> Iterator[Item]:
         for item in items:

@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 from recollect.errors import UserError
 from recollect.seeds import derive
 from recollect.tasks.base import Split
+from recollect.tasks.records import refuse_folder
 from recollect.types import Question, Task
 
-_HELP = 'write {"text": "...", "question": "...", "answer": "..."}; docs/data.md has the rest'
+HELP = 'write {"text": "...", "question": "...", "answer": "..."}; docs/data.md has the rest'
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Jsonl:
         """Where every task's line starts, after checking all of them."""
         found: dict[Split, list[tuple[int, int]]] = {"train": [], "test": []}
         seen: dict[str, int] = {}
+        refuse_folder(self.file, "name a file of JSON lines")
         try:
             file = self.file.open("rb")
         except OSError as error:
@@ -93,7 +95,7 @@ def _loaded(line: bytes, place: str) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{place} is not JSON: {error}", "write one object to a line") from None
     if not isinstance(record, dict):
-        raise UserError(f"{place} is no object", _HELP)
+        raise UserError(f"{place} is no object", HELP)
     return record
 
 
@@ -108,10 +110,12 @@ def parse_task(record: Mapping[str, Any], place: str) -> Task:
     """Make a task of a line's object, or say what is wrong with it and where."""
     chunks = record.get("chunks", [record["text"]] if "text" in record else None)
     if not _is_texts(chunks) or ("chunks" in record and "text" in record):
-        raise UserError(f"{place} needs chunks, a list of texts, or one text", _HELP)
+        raise UserError(f"{place} needs chunks, a list of texts, or one text", HELP)
+    if "question" in record and "questions" in record:
+        raise UserError(f"{place} has both question and questions", "put all into questions")
     asked = record.get("questions", [record])
     if not isinstance(asked, list) or not asked:
-        raise UserError(f"{place}: questions is no list of objects", _HELP)
+        raise UserError(f"{place}: questions is no list of objects", HELP)
     questions = tuple(_question(q, len(chunks), place) for q in asked)
     meta = record.get("meta", {})
     if not isinstance(meta, dict):
@@ -122,7 +126,7 @@ def parse_task(record: Mapping[str, Any], place: str) -> Task:
 
 def _question(record: Any, chunks: int, place: str) -> Question:
     if not isinstance(record, dict) or not isinstance(record.get("question"), str):
-        raise UserError(f"{place} has a question without a text", _HELP)
+        raise UserError(f"{place} has a question without a text", HELP)
     given: Any = record.get("answers", record.get("answer"))
     answers = [given] if isinstance(given, str) else given
     if not _is_texts(answers) or not all(answer.strip() for answer in answers):

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 from recollect.errors import UserError
 from recollect.memory.entries import Draft
+from recollect.tasks.records import refuse_empty, refuse_folder
 
 Level = Literal["observation", "conversation", "event_summary"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -88,6 +89,7 @@ class Conversation:
 
 def read_locomo(path: Path) -> list[Conversation]:
     """Read a LoCoMo file, plain or gzipped."""
+    refuse_folder(path, _PUBLISHED)
     try:
         raw = path.read_bytes()
         data = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
@@ -98,6 +100,7 @@ def read_locomo(path: Path) -> list[Conversation]:
         raise UserError(f"{path} cannot be read as JSON: {error}", "download it again") from None
     if not isinstance(data, list):
         raise UserError(f"{path} is not a list of conversations", "give the file locomo10.json")
+    refuse_empty(len(data), [path], "conversation", _PUBLISHED)
     conversations = []
     for i, item in enumerate(data):
         try:

@@ -32,6 +32,9 @@ ABSTENTION = "abstention"
 VARIANTS = ("oracle", "s", "m")
 """Only the sessions with the answer, about 50 sessions, or about 500."""
 
+_TEXTS = ("question_id", "question_type", "question", "answer")
+_HAYSTACK = ("haystack_dates", "haystack_session_ids", "haystack_sessions")
+_LISTS = (*_HAYSTACK, "answer_session_ids")
 _DATE = re.compile(r"(\d{4})/(\d\d)/(\d\d)(?: \(\w+\))?(?: (\d\d):(\d\d))?")
 _FIX = (
     "download longmemeval_{oracle,s_cleaned,m_cleaned}.json (xiaowu0162/longmemeval-cleaned on"
@@ -54,17 +57,41 @@ class LongMemEval(TabledTasks):
 def read_longmemeval(path: Path, findings: Findings) -> Iterator[Task]:
     """Read an official file, one task at a time."""
     seen: set[str] = set()
-    for place, item in read_records(path):
-        try:
-            task = parse_item(item, findings)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{place} does not have the shape of LongMemEval: {error!r}", _FIX
-            ) from error
+    for place, item in read_records(path, "question of LongMemEval"):
+        if wrong := next(_misshapen(item), ""):
+            raise UserError(f"{place} does not have the shape of LongMemEval: {wrong}", _FIX)
+        task = parse_item(item, findings)
         if task.id in seen:
             raise UserError(f"{path} holds {task.id} more than once", "keep one of them")
         seen.add(task.id)
         yield task
+
+
+def _misshapen(item: Mapping[str, Any]) -> Iterator[str]:
+    """Say what is wrong with an item, field by field; nothing where it can be parsed."""
+    for name in (*_TEXTS, *_LISTS):
+        if name not in item:
+            yield f"{name!r} is missing"
+        elif name in _LISTS and not isinstance(item[name], list):
+            yield f"{name!r} is no list"
+    lengths = {name: len(item[name]) for name in _HAYSTACK}
+    if len(set(lengths.values())) > 1:
+        yield "of unequal length are " + ", ".join(f"{k!r} ({n})" for k, n in lengths.items())
+    for name in ("haystack_session_ids", "answer_session_ids"):
+        if not all(isinstance(id, str | int) for id in item[name]):
+            yield f"{name!r} is no list of names"
+    dated = [("haystack_dates", date) for date in item["haystack_dates"]]
+    asked = item.get("question_date")
+    for name, date in [*dated, *([("question_date", asked)] if asked else [])]:
+        if not _DATE.fullmatch(str(date).strip()):
+            yield f"{name!r}: {date!r} is no date"
+    for number, turns in enumerate(item["haystack_sessions"]):
+        if not isinstance(turns, list) or not all(map(_is_turn, turns)):
+            yield f"'haystack_sessions' {number} is no list of turns with a role and a content"
+
+
+def _is_turn(turn: Any) -> bool:
+    return isinstance(turn, dict) and {"role", "content"} <= turn.keys()
 
 
 def parse_item(item: Mapping[str, Any], findings: Findings) -> Task:

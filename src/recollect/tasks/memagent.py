@@ -21,7 +21,7 @@ from recollect.tasks.base import Split
 from recollect.tasks.documents import DocumentTasks
 from recollect.tasks.manifest import Manifest, building, checked, write_manifest
 from recollect.tasks.passages import SPLITS, PassageWriter
-from recollect.tasks.records import read_records
+from recollect.tasks.records import SUFFIXES, read_records, refuse_empty, refuse_folder
 from recollect.types import Task
 
 OFFICIAL = (
@@ -140,11 +140,11 @@ def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 def build_memagent(inputs: Sequence[Path], output: Path) -> Manifest:
     """Turn files of rows into a folder of passages and questions with fixed texts."""
-    missing = next((path for path in inputs if not path.is_file()), None)
-    if missing is not None:
-        raise UserError(
-            f"there is no file {missing}", f"nothing is downloaded here: get {OFFICIAL}"
-        )
+    fix = f"nothing is downloaded here: get {OFFICIAL}"
+    for path in inputs:
+        refuse_folder(path, fix, (*SUFFIXES, ".parquet"))
+        if not path.is_file():
+            raise UserError(f"there is no file {path}", fix)
     with building(output) as folder:
         return _build(inputs, folder)
 
@@ -168,6 +168,7 @@ def _build(inputs: Sequence[Path], output: Path) -> Manifest:
             ]
             counts[split] = len(rows)
             write_items(output / f"{split}.parquet", rows)
+        refuse_empty(counts["train"] + counts["test"], inputs, "row", f"get {OFFICIAL}")
         counts["passages"] = len(writer)
         writer.close()
     settings = {"numbered": numbered, "one_per_title": False, "repeat": False}

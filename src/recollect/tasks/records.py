@@ -1,7 +1,7 @@
 """Records: the objects in a JSON or JSONL file, one at a time, gzipped or not, with their places.
 
 A list of any size is read piece by piece and never held whole. What is wrong is named with its
-line (JSONL) or its number in the list.
+line (JSONL) or its number in the list. A folder and an empty file are refused.
 """
 
 from __future__ import annotations
@@ -10,30 +10,51 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from recollect.errors import UserError
 
+SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 _PIECE = 1 << 20
 _SOMETHING = re.compile(r"[^\s,]|$")
 _FIX = "check that the file is whole and is JSON or JSON lines, gzipped or not"
 
 
-def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def refuse_folder(path: Path, fix: str, suffixes: tuple[str, ...] = SUFFIXES) -> None:
+    """Refuse a folder where a file is wanted, and name a file in it that may be meant."""
+    if not path.is_dir():
+        return
+    inside = sorted(file for file in path.iterdir() if file.name.endswith(suffixes))
+    meant = f"name a file in it, such as {inside[0]}" if inside else fix
+    raise UserError(f"{path} is a folder, and a file is wanted", meant)
+
+
+def refuse_empty(count: int, files: Sequence[Path], what: str, fix: str) -> None:
+    """Refuse files in which there is nothing to build from."""
+    if not count:
+        names = ", ".join(file.name for file in files) or "the input"
+        raise UserError(f"there is no {what} in {names}", fix)
+
+
+def read_records(path: Path, what: str = "record") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield a file's objects, each with a text that says where it stands."""
+    refuse_folder(path, "name a file of JSON or JSON lines, gzipped or not")
+    count = 0
     try:
         with _open(path) as file:
             lines = path.name.removesuffix(".gz").endswith(".jsonl")
             for place, record in _lines(file, path) if lines else _sequence(file, path):
                 if not isinstance(record, dict):
                     raise UserError(f"{place} is no object but {str(record)[:40]!r}", _FIX)
+                count += 1
                 yield place, record
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", "check the path") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}", _FIX) from None
+    refuse_empty(count, [path], what, f"leave it away, or {_FIX}")
 
 
 def _open(path: Path) -> IO[str]:
