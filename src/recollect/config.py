@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from recollect.agents.bank import BankAgent
 from recollect.agents.callback import CallbackAgent
@@ -99,10 +99,15 @@ AGENT_LOOPS: dict[str, type[AgentConfig]] = {
 """Agents by the names that the published scripts give them, and readers by their own."""
 
 
-def named_agent(name: str, agent: AgentConfig) -> AgentConfig:
+OTHER_NAMES = {"max_memory_tokens": "max_core_tokens", "max_core_tokens": "max_memory_tokens"}
+"""Of settings that agents call differently."""
+
+
+def named_agent(name: str, agent: AgentConfig, preset: str = "") -> AgentConfig:
     """Return the agent of a name: the one given if it is of that kind.
 
-    One that also keeps one text takes over how much is read and written at a time.
+    Another takes over every setting that it has, too. One that it does not have is left behind,
+    unless it was set: neither what the preset says nor what such an agent has anyway.
     """
     if not name:
         return agent
@@ -114,14 +119,47 @@ def named_agent(name: str, agent: AgentConfig) -> AgentConfig:
     kind = AGENT_LOOPS[name]
     if isinstance(agent, kind):
         return agent
-    if not (isinstance(agent, OneText) and issubclass(kind, OneText)):
-        return kind()
-    return kind(
-        chunk_size=agent.chunk_size,
-        max_memory_tokens=agent.max_memory_tokens,
-        max_answer_tokens=agent.max_answer_tokens,
-        max_chunks=agent.max_chunks,
-    )
+    taken, left = _taken_over(agent, kind())
+    if lost := sorted(left - _unset(agent, preset)):
+        names = ", ".join(f"agent.{setting}" for setting in lost)
+        raise UserError(
+            f"{names} would be lost: the agent {name} has nothing like it",
+            f"leave {names} as the preset has it, or set another --agent-name-override",
+        )
+    return kind(**taken)
+
+
+def _taken_over(agent: AgentConfig, fresh: AgentConfig) -> tuple[dict[str, Any], set[str]]:
+    """Return the settings of an agent by another's names for them, and those it has no names for.
+
+    Prompts and tools are an agent's own, even where they have one name.
+    """
+    known = {spec.name for spec in fields(fresh)}
+    taken: dict[str, Any] = {}
+    left: set[str] = set()
+    for spec in fields(agent):
+        value = getattr(agent, spec.name)
+        name = spec.name if spec.name in known else OTHER_NAMES.get(spec.name, "")
+        own_kind = is_dataclass(value) and name and type(value) is not type(getattr(fresh, name))
+        if name not in known or own_kind:
+            left.add(spec.name)
+        else:
+            taken[name] = value
+    return taken, left
+
+
+def _unset(agent: AgentConfig, preset: str) -> set[str]:
+    """Name the settings of an agent that are as its kind or the preset has them."""
+    from recollect.presets import PRESETS  # which is made of what is defined here
+
+    usual = [type(agent)()]
+    if preset in PRESETS and isinstance(PRESETS[preset].agent, type(agent)):
+        usual.append(PRESETS[preset].agent)
+    return {
+        spec.name
+        for spec in fields(agent)
+        if any(getattr(agent, spec.name) == getattr(other, spec.name) for other in usual)
+    }
 
 
 MAY_CHANGE = (
@@ -192,13 +230,14 @@ class TrainConfig:
     fixed_model_api: str = ""
     """The address of the fixed model of a training stage."""
     agent_name_override: str = ""
-    """An agent by name, in place of the preset's; those that keep one text share its limits."""
+    """An agent by name, in place of the preset's; settings that both have stay as they are set."""
 
     def __post_init__(self) -> None:
         # The published names say what other settings hold; these are the truth from here on.
         models = staged(self.models, self.training_stage, self.fixed_model_api)
         object.__setattr__(self, "models", models)
-        object.__setattr__(self, "agent", named_agent(self.agent_name_override, self.agent))
+        agent = named_agent(self.agent_name_override, self.agent, self.preset)
+        object.__setattr__(self, "agent", agent)
         check_bounds("", self, outcome_share=SHARE, updates_per_step=FROM_1, epochs=FROM_1)
         check_bounds("", self, steps=FROM_1, test_freq=FROM_1, save_freq=FROM_1, keep=FROM_1)
         check_bounds("", self, token_budget=FROM_1)

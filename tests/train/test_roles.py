@@ -15,8 +15,9 @@ import torch
 from recollect.advantages import grpo
 from recollect.agents.bank import BankAgent
 from recollect.agents.fold import FoldAgent, FoldPrompts
-from recollect.cli import _config
-from recollect.config import TrainConfig
+from recollect.agents.gated import GatedAgent
+from recollect.cli import _config, main
+from recollect.config import TrainConfig, named_agent
 from recollect.errors import UserError
 from recollect.evaluation.held_out import evaluate
 from recollect.presets import DEMO_MODEL, preset
@@ -74,6 +75,46 @@ def test_the_published_names_are_another_way_to_say_it():
     assert isinstance(bank.agent, BankAgent)
     own = FoldAgent(chunk_size=7)
     assert replace(preset("ledger"), agent=own, agent_name_override="mem_agent").agent is own
+
+
+def test_another_agent_takes_over_all_that_it_has_too():
+    def named(preset_name: str, agent: str, *settings: str):
+        args = [preset_name, "--agent-name-override", agent, *settings]
+        return _config(args, "train", "demo").agent
+
+    limits = ["--agent.chunk-size", "100", "--agent.max-memory-tokens", "7"]
+    bank = named("recall", "tool_mem_agent_twostage", *limits, "--agent.max-chunks", "4")
+    assert bank == BankAgent(100, max_core_tokens=7, max_chunks=4)
+    assert named("recall", "tool_mem_agent") == BankAgent(512, max_core_tokens=128)
+    gated = named("recall", "gated", "--agent.max-answer-tokens", "9")
+    assert gated == GatedAgent(512, 128, 9)
+    fold = named("bank", "mem_agent", "--agent.max-core-tokens", "11")
+    assert fold == FoldAgent(chunk_size=None, max_memory_tokens=11)
+    limits = replace(preset("locomo").agent.limits, max_turn_tokens=77)
+    curator = replace(preset("locomo").agent, limits=limits)
+    assert named_agent("tool_mem_agent", curator, "locomo") == BankAgent(limits=limits)
+    config = _config(["recall", "--agent-name-override", "gated"], "train", "demo")
+    assert replace(config, steps=3).agent == config.agent
+
+
+@pytest.mark.parametrize(
+    ("start", "agent", "lost", "words"),
+    [
+        ("recall", "gated", "order", "--agent.order memory_first"),
+        ("recall", "parallel", "query_aware", "--agent.no-query-aware"),
+        ("recall", "tool_mem_agent", "max_answer_tokens", "--agent.max-answer-tokens 9"),
+        ("recall", "callback", "prompts", "--agent.prompts.answer {problem}{memory}"),
+        ("gated", "mem_agent", "exit_gate", "--agent.no-exit-gate"),
+        ("bank", "gated", "limits", "--agent.limits.max-turn-tokens 5"),
+        ("bank", "tool_agent", "tools", "--agent.tools.passage-size 5"),
+    ],
+)
+def test_a_setting_that_another_agent_does_not_have_is_refused(start, agent, lost, words, capsys):
+    args = [start, "--agent-name-override", agent, *words.split(), "--dry-run"]
+    assert main(["train", *args]) == 2
+    message = capsys.readouterr().err
+    assert f"agent.{lost} would be lost: the agent {agent} has nothing like it" in message
+    assert f"leave agent.{lost} as the preset has it" in message
 
 
 @pytest.mark.parametrize(
