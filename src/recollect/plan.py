@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from rich.console import Group, RenderableType
 
 from recollect.agents.bank import BankAgent
+from recollect.agents.base import check_window
 from recollect.agents.callback import CallbackAgent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
@@ -30,26 +32,14 @@ LOOKED_AT = 16
 def show_plan(config: TrainConfig) -> RenderableType:
     """Lay out what `config` would do."""
     folder = check_folder(config.model.path)
+    check_window(config.agent, smallest_window(config, folder))
     check_tasks(config, config.val.length_tasks)
-    work = estimate(config, folder)
     parameters = count_parameters(folder)
     facts = {
         "run folder": str(config.folder / config.name),
         "parameters": f"{parameters:,}",
         "memory": _memory(config, parameters),
-        "a step": (
-            f"{config.rollout.tasks} tasks x {config.rollout.n} episodes,"
-            f" {work.contexts:.1f} contexts each,"
-            f" {config.updates_per_step * config.epochs} optimiser steps{_again(config)}"
-        ),
-        "tokens a step": (
-            f"{count(work.prompt)} tokens of text and memory read at most ({count(work.shared)}"
-            f" where siblings share them), {count(work.sampled)} sampled at most"
-        ),
-        "the run": (
-            f"{config.steps} steps, {config.steps * config.rollout.tasks * config.rollout.n:,}"
-            f" episodes, {count(config.steps * work.sampled)} tokens sampled at most"
-        ),
+        **_work(config, folder),
         "validation": (
             f"{config.val.before_training + -(-config.steps // config.test_freq)} times"
             f" {config.val.tasks} tasks"
@@ -57,6 +47,33 @@ def show_plan(config: TrainConfig) -> RenderableType:
         ),
     }
     return Group(grid(dict(flatten(dataclasses.asdict(config)))), "", grid(facts))
+
+
+def _work(config: TrainConfig, folder: Path) -> dict[str, str]:
+    """Say how much a step is, the longest of the curriculum, and how much all are."""
+    rollout, most = config.rollout, episodes(config)
+    steps = Counter(rollout.times(step) for step in range(1, config.steps + 1))
+    works = {times: estimate(config, folder, times) for times in steps}
+    longest = max(steps)
+    work = works[longest]
+    sampled = sum(often * works[times].sampled for times, often in steps.items())
+    return {
+        "a step": (
+            f"{rollout.tasks} tasks x {rollout.n} episodes, {work.contexts:.1f} contexts each"
+            f"{f' at {longest}x the text' if longest > 1 else ''},"
+            f" {config.updates_per_step * config.epochs} optimiser steps"
+            f"{_refilled(config)}{_again(config)}"
+        ),
+        "tokens a step": (
+            f"{count(work.prompt)} tokens of text and memory read at most ({count(work.shared)}"
+            f" where siblings share them), {count(work.sampled)} sampled at most"
+        ),
+        "the run": (
+            f"{config.steps} steps, {config.steps * most:,} episodes"
+            f"{' at most' if most > rollout.tasks * rollout.n else ''},"
+            f" {count(sampled)} tokens sampled at most"
+        ),
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,10 +88,39 @@ class Work:
     sampled: float
 
 
-def estimate(config: TrainConfig, folder: Path) -> Work:
-    """Look at the first tasks and count what their episodes would read and may write."""
-    tasks = [config.tasks.task(i, config.seed) for i in range(min(LOOKED_AT, config.rollout.tasks))]
-    agent, n = config.agent, config.rollout.n
+def episodes(config: TrainConfig) -> int:
+    """Count the episodes of a step, at most: all of its tasks may be drawn again."""
+    rollout = config.rollout
+    return rollout.tasks * ((rollout.refills + 1) * rollout.n + _forked(config))
+
+
+def _forked(config: TrainConfig) -> int:
+    """Count the episodes of a task that go on from the middle of others, at most."""
+    return config.local.n * config.local.forks
+
+
+def estimate(config: TrainConfig, folder: Path, times: int = 1) -> Work:
+    """Look at the first tasks and count what the episodes of a step would read and may write.
+
+    Texts have `times` their length. An episode from the middle counts as a whole one.
+    """
+    n, refills = config.rollout.n, config.rollout.refills
+    # Refills bring other tasks; only as many groups as there are tasks are ever gone on from.
+    work = _estimate(config, folder, times, n + _forked(config))
+    again = _estimate(config, folder, times, n) if refills else Work(0, 0, 0, 0)
+    return Work(
+        work.contexts,
+        work.prompt + refills * again.prompt,
+        work.shared + refills * again.shared,
+        work.sampled + refills * again.sampled,
+    )
+
+
+def _estimate(config: TrainConfig, folder: Path, times: int, n: int) -> Work:
+    """Count the work of a step's tasks with `n` episodes each."""
+    family = config.tasks.longer(times) if times > 1 else config.tasks
+    tasks = [family.task(i, config.seed) for i in range(min(LOOKED_AT, config.rollout.tasks))]
+    agent = config.agent
     if isinstance(agent, CuratorAgent):
         works = [_curated(agent, task, n, window(folder)) for task in tasks]
     elif isinstance(agent, BankAgent):
@@ -155,6 +201,19 @@ def _banked(agent: BankAgent, task: Task, n: int, room: int, tokenizer: HFTokeni
     return Work(chats, n * chats * most, n * chats * most - (n - 1) * sum(sizes), n * chats * said)
 
 
+def smallest_window(config: TrainConfig, folder: Path) -> int:
+    """Return the tokens that every model's context holds, as far as the settings tell."""
+    models, found = config.models, []
+    if models.learning:
+        found.append(window(folder))
+    for role in models.fixed:
+        if not models.is_served(role):
+            found.append(window(check_folder(getattr(models, role), f"models.{role}")))
+        elif (given := getattr(models, f"{role}_window")) is not None:
+            found.append(given)
+    return min(found, default=1 << 30)
+
+
 def window(folder: Path) -> int:
     """Read how many tokens a model's context holds."""
     config = json.loads((folder / "config.json").read_text())
@@ -174,6 +233,12 @@ def count_parameters(folder: Path) -> int:
                     size *= dimension
                 total += size
     return total
+
+
+def _refilled(config: TrainConfig) -> str:
+    """Say how many tasks may take the places of others, if any."""
+    most = config.rollout.refills * config.rollout.tasks
+    return f"; up to {most} tasks more where all did equally well" if most else ""
 
 
 def _again(config: TrainConfig) -> str:
