@@ -38,5 +38,22 @@ def test_an_agent_of_ones_own_is_trained_and_evaluated(tmp_path, monkeypatch, ca
     out = capsys.readouterr().out
     assert "Held-out accuracy" in out and "64" in out
     assert "recollect eval" not in out + Path("runs/own/report.md").read_text()
-    with pytest.raises(UserError, match="do not know the agent ClosedBook"):
+    with pytest.raises(UserError, match="do not know ClosedBook"):
+        translate(page.config, tmp_path)
+
+
+def test_a_reward_of_ones_own_is_learned_from(tmp_path, monkeypatch):
+    """As documented, word for word."""
+    monkeypatch.chdir(tmp_path)
+    page = ModuleType("own_reward")
+    monkeypatch.setitem(sys.modules, "own_reward", page)
+    code = snippet("architecture.md", "Writing a reward")
+    exec(compile(code, "own_reward", "exec"), page.__dict__)
+    rows = [json.loads(line) for line in Path("runs/short/metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(6))
+    for row in rows[1:]:
+        paid = row["score/answer"] - 0.1 * row["score/words"]
+        assert row["reward/mean"] == pytest.approx(paid)
+    assert sum(row.get("train/grad_norm", 0) for row in rows) > 0
+    with pytest.raises(UserError, match="do not know Short"):
         translate(page.config, tmp_path)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from recollect.agents.bank import BankAgent
 from recollect.agents.base import Agent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.parallel import ParallelAgent
 from recollect.chat import Model
-from recollect.config import EmbedConfig, TrainConfig
+from recollect.config import EmbedConfig, RewardConfig, TrainConfig
 from recollect.delta import MemoryDelta
 from recollect.judge import Judge
 from recollect.memory.corpus import Corpus
@@ -88,7 +88,10 @@ def _embed_options(embed: EmbedConfig) -> EmbedOptions:
 
 
 def make_reward(config: TrainConfig, model: Model) -> Reward:
-    """Make the reward, with one for every step where these are to count."""
+    """Make the reward, with one for every step where these are to count; one's own is there."""
+    given = cast("RewardConfig | Reward", config.reward)
+    if not isinstance(given, RewardConfig):
+        return given
     outcome = _make_outcome(config, model)
     match config.reward:
         case CallbacksConfig(_, callback, well_formed):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.agents.base import check_window
-from recollect.config import AgentConfig, TrainConfig
+from recollect.config import AgentConfig, RewardConfig, TrainConfig
 from recollect.engines.verl.lengths import Lengths, lengths
 from recollect.errors import UserError
 
@@ -57,11 +57,13 @@ def translate(config: TrainConfig, run: Path, window: int | None = None) -> Keys
 
 def refuse(config: TrainConfig) -> None:
     """Refuse what only the embedded engine does."""
-    if not isinstance(config.agent, AgentConfig):
-        raise UserError(
-            f"a cluster's workers do not know the agent {type(config.agent).__name__}",
-            "train an agent of your own with the embedded engine: recollect.training.run_training",
-        )
+    for part, known in ((config.agent, AgentConfig), (config.reward, RewardConfig)):
+        if not isinstance(part, known):
+            raise UserError(
+                f"a cluster's workers do not know {type(part).__name__}",
+                "train with agents and rewards of your own in the embedded engine:"
+                " recollect.training.run_training",
+            )
     for role in config.models.fixed:
         if not config.models.is_served(role):
             raise UserError(
