@@ -129,7 +129,7 @@ def show_training(folder: Path) -> None:
     print(
         f"{folder.name}: reward by tens of steps {' '.join(f'{mean:.3f}' for mean in tens)};"
         f" rollout {rollout:.1f} s, update {update:.1f} s;"
-        f" mismatch at most {max(row['train/mismatch'] for row in rows):.0e}"
+        f" mismatch at most {max(row.get('train/mismatch', 0.0) for row in rows):.0e}"
     )
 
 

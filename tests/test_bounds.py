@@ -31,7 +31,7 @@ WRONG = {
     "model.threads": ("-1",),
     "model.recompute": ("2", "-1", "nan"),
     "model.cache-gib": ("0", "-1", "nan", "inf"),
-    "loss.clip-low": ("1.5", "-0.1", "nan"),
+    "loss.clip-low": ("-0.1", "nan"),
     "loss.clip-high": ("-0.1", "nan"),
     "loss.dual-clip": ("1", "nan", "inf"),
     "loss.tis-cap": ("-1", "nan"),
@@ -98,7 +98,7 @@ def test_rewards_are_numbers(kind, name, value):
 
 def test_what_has_sense_is_taken():
     OptimConfig(lr=0.0, warmup_steps=0, betas=(0.0, 0.0), weight_decay=0.0, clip_norm=math.inf)
-    LossConfig(clip_low=1.0, clip_high=math.inf, tis_cap=math.inf, kl_coef=0.0)
+    LossConfig(clip_low=10.0, clip_high=math.inf, tis_cap=math.inf, kl_coef=0.0)
     ModelConfig(recompute=1.0, lora=LoraConfig(rank=0))
     GatesConfig(early=-1.0, late=0.5)
 

@@ -35,7 +35,7 @@ def train(model: Path, tmp_path: Path, *more: str) -> list[str]:
     return ["train", "demo", "--model.path", str(model), "--folder", str(tmp_path), *more]
 
 
-@pytest.mark.parametrize("args", [["--help"], ["train", "demo", "--help"], ["eval", "--help"]])
+@pytest.mark.parametrize("args", [["--help"], ["train", "demo", "--help"], ["doctor"]])
 def test_readers_may_stop_early(args):
     """As in `recollect train --help | head -1`."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

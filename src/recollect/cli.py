@@ -35,15 +35,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; whoever reads our output may stop early, as `head` does."""
     try:
         try:
-            return _run(list(sys.argv[1:] if argv is None else argv))
-        finally:
-            sys.stdout.flush()
+            status = _run(list(sys.argv[1:] if argv is None else argv))
+        except SystemExit:
+            _flush()
+            raise
+        _flush()
+        return status
     except BrokenPipeError:
         if not _unread():
             raise
         # Python flushes once more at the end, and would complain of it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # what a shell shows for a program that SIGPIPE ended
+
+
+def _flush() -> None:
+    if sys.stdout:  # a service may have none
+        sys.stdout.flush()
 
 
 def _unread() -> bool:

@@ -119,6 +119,11 @@ def named_agent(name: str, agent: AgentConfig, preset: str = "") -> AgentConfig:
     kind = AGENT_LOOPS[name]
     if isinstance(agent, kind):
         return agent
+    if type(agent) not in AGENT_LOOPS.values():
+        raise UserError(
+            f"the agent {type(agent).__name__} is given, and --agent-name-override names {name}",
+            "leave one of them out",
+        )
     taken, left = _taken_over(agent, kind())
     if lost := sorted(left - _unset(agent, preset)):
         names = ", ".join(f"agent.{setting}" for setting in lost)

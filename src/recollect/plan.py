@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from recollect.agents.bank import BankAgent
 from recollect.agents.base import check_window
@@ -46,7 +47,8 @@ def show_plan(config: TrainConfig) -> RenderableType:
             f" x {config.val.n}, at the end at {list(config.val.lengths) or 'no other'} lengths"
         ),
     }
-    return Group(grid(dict(flatten(dataclasses.asdict(config)))), "", grid(facts))
+    notes = [Text(f"note: {note}") for note in config.notes]
+    return Group(grid(dict(flatten(dataclasses.asdict(config)))), "", grid(facts), *notes)
 
 
 def _work(config: TrainConfig, folder: Path) -> dict[str, str]:

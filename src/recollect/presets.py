@@ -193,8 +193,11 @@ PRESETS["two_stage"] = replace(
 )
 
 
+PRESETS = {name: replace(config, preset=name) for name, config in PRESETS.items()}
+
+
 def preset(name: str) -> TrainConfig:
     """Return a preset by name."""
     if name not in PRESETS:
         raise UserError(f"there is no preset {name!r}", f"choose from {', '.join(PRESETS)}")
-    return replace(PRESETS[name], preset=name)
+    return PRESETS[name]

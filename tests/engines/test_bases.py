@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -95,6 +98,23 @@ def test_no_shared_memory_is_a_message(tmp_path):
         SharedBases(lambda: {}, "key", tmp_path / "missing")
 
 
+def test_a_sweep_spares_what_was_made_anew_meanwhile(tmp_path, monkeypatch):
+    folder = tmp_path / f"{PREFIX}-{os.getuid()}-x"
+    folder.mkdir()
+    (folder / "lock").touch()
+    real = fcntl.flock
+
+    def late(file, how) -> None:  # another one's sweep, and another one's folder, come first
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / "lock").touch()
+        real(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert sweep(tmp_path) == []
+    assert (folder / "lock").exists()
+
+
 RACE = """
 import sys
 from pathlib import Path
@@ -117,8 +137,8 @@ def test_processes_that_start_together_make_it_once(tmp_path):
     command = [sys.executable, "-c", RACE, str(tmp_path)]
     pipe = subprocess.PIPE
     started = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(3)]
-    said = [line for p in started for line in iter(p.stdout.readline, "ready\n") if line]
-    assert said == ["made\n"]
+    lines = [line for p in started for line in takewhile(lambda it: it != "ready\n", p.stdout)]
+    assert lines == ["made\n"]
     for process in started:
         process.communicate()
     assert [process.returncode for process in started] == [0, 0, 0]

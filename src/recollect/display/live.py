@@ -241,7 +241,13 @@ def open_console() -> Console:
     """Return a console on stdout that prints a stand-in for what its encoding cannot show."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    return Console()
+    return _Console()
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to whoever runs the command what it means that nobody reads."""
+        raise
 
 
 def _is_live(console: Console) -> bool:

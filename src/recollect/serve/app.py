@@ -162,8 +162,10 @@ class _Handler:
         asked = await self._read(DetokenizeAsked, request)
         self.service.check_model(asked.model)
         self.service.check_ids(asked.tokens)
-        # Control tokens stay, so that this is the way back.
-        return JSONResponse({"prompt": self.service.tokenizer.hf.decode(asked.tokens)})
+        # Control tokens and spaces stay, so that this is the way back.
+        decode = self.service.tokenizer.hf.decode
+        text = decode(asked.tokens, clean_up_tokenization_spaces=False)
+        return JSONResponse({"prompt": text})
 
     async def _read(self, kind: type[AnyBody], request: Request) -> AnyBody:
         content = request.headers.get("content-type", "").partition(";")[0].strip().lower()

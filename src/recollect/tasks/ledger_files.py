@@ -68,7 +68,8 @@ def build_ledger(options: LedgerOptions) -> LedgerReport:
     """Write the sets."""
     families = {n: _family(options, n) for n in options.sessions}  # refuses before it writes
     report = LedgerReport()
-    with building(options.output) as folder:
+    # The splits may be written at the same time.
+    with building(options.output, options.split) as folder:
         for n, family in families.items():
             tasks = list(_tasks(options, family))
             name = f"ss{n}_{options.split}"

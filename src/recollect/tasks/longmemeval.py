@@ -147,7 +147,7 @@ def _evidence(
     id: str, wanted: Sequence[str], sessions: Sequence[tuple[str, str, Any]], findings: Findings
 ) -> tuple[int, ...]:
     names = [session[1] for session in sessions]
-    for name in sorted(set(wanted) - set(names)):
+    for name in sorted(set(wanted) - set(names), key=str):
         findings.problems.append(f"{id}: there is no session {name} that its evidence names")
     for name, times in Counter(names).items():
         if times > 1:

@@ -106,7 +106,7 @@ class LossConfig:
     scope: Scope = "turn"
     """What gspo calls a sequence: one reply, all replies of a context, or of an episode."""
     clip_low: float = 0.2
-    """How far below 1 a ratio counts; 1 is all the way."""
+    """How far below 1 a ratio counts; 1 or more is all the way."""
     clip_high: float = 0.2
     dual_clip: float = 3.0
     """Bounds the loss where the advantage is negative and the ratio large; of ppo only."""
@@ -127,7 +127,7 @@ class LossConfig:
     """What constant_length divides by."""
 
     def __post_init__(self) -> None:
-        check_bounds("loss", self, clip_low=SHARE, clip_high=CAP, dual_clip=ABOVE_1)
+        check_bounds("loss", self, clip_low=CAP, clip_high=CAP, dual_clip=ABOVE_1)
         check_bounds("loss", self, tis_cap=CAP, kl_coef=FROM_0, entropy_coef=FROM_0)
         check_bounds("loss", self, length=FROM_1)
 

@@ -162,10 +162,12 @@ def sweep(root: Path) -> list[Path]:
         try:
             with open(folder / "lock", "ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                disk.remove(folder)
-                swept.append(folder)
+                # Another one's sweep may have been faster, and the folder may be a new one by now.
+                if os.fstat(file.fileno()).st_ino == (folder / "lock").stat().st_ino:
+                    disk.remove(folder)
+                    swept.append(folder)
         except (BlockingIOError, FileNotFoundError):
-            continue  # in use, or another one's sweep was faster
+            continue  # in use, or gone
     return swept
 
 
