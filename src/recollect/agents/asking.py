@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from recollect.agents.prompts import fill, solve_from
 from recollect.chat import Chats, Model
 from recollect.concurrency import concurrently
-from recollect.errors import UserError
 from recollect.rendering import Message, Part, Tokenizer
 from recollect.types import Question
 
@@ -56,11 +55,3 @@ async def ask(
 def tokenizer_of(chats: Chats, role: str) -> Tokenizer:
     """Return the tokenizer of whoever speaks in a role."""
     return chats.model(role).renderer.tokenizer
-
-
-def check_positive(**settings: int | None) -> None:
-    """Refuse settings below 1; None means no limit."""
-    for name, value in settings.items():
-        if value is not None and value < 1:
-            flag = name.replace("_", "-")
-            raise UserError(f"{name} is {value}", f"set --agent.{flag} to 1 or more")

@@ -12,6 +12,7 @@ from recollect.agents.bank_prompts import BankPrompts
 from recollect.agents.prompts import fill
 from recollect.agents.reading import read_and_ask
 from recollect.agents.windows import Span, spans
+from recollect.bounds import FROM_1, check_bounds
 from recollect.chat import Chat, Chats, Reply
 from recollect.concurrency import concurrently
 from recollect.conversation import converse
@@ -51,11 +52,7 @@ class BankAgent:
     """For the tool memory_embedding_retrieve; whoever runs the agent puts it in."""
 
     def __post_init__(self) -> None:
-        for name in ("chunk_size", "max_core_tokens", "max_chunks"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                flag = name.replace("_", "-")
-                raise UserError(f"{name} is {value}", f"set --agent.{flag} to 1 or more")
+        check_bounds("agent", self, chunk_size=FROM_1, max_core_tokens=FROM_1, max_chunks=FROM_1)
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""

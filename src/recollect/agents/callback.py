@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.agents.asking import ask, check_positive, tokenizer_of
+from recollect.agents.asking import ask, tokenizer_of
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.prompts import check_fields, fill, solve_from
 from recollect.agents.reading import read_and_ask
 from recollect.agents.tags import part, spoken
 from recollect.agents.windows import Span, spans
+from recollect.bounds import FROM_1, check_bounds
 from recollect.chat import Chats
 from recollect.errors import UserError
 from recollect.memory.history import HistoryMemory
@@ -88,7 +89,7 @@ class CallbackAgent:
 
     def __post_init__(self) -> None:
         names = ("chunk_size", "max_memory_tokens", "max_answer_tokens", "max_chunks")
-        check_positive(**{name: getattr(self, name) for name in names})
+        check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""

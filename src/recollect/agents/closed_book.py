@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.agents.asking import FROM_KNOWLEDGE, ask, check_positive
+from recollect.agents.asking import FROM_KNOWLEDGE, ask
 from recollect.agents.prompts import fill
+from recollect.bounds import FROM_1, check_bounds
 from recollect.chat import Chats
 from recollect.memory.text import TextMemory
 from recollect.types import Task
@@ -18,7 +19,7 @@ class ClosedBookAgent:
     max_answer_tokens: int = 1024
 
     def __post_init__(self) -> None:
-        check_positive(max_answer_tokens=self.max_answer_tokens)
+        check_bounds("agent", self, max_answer_tokens=FROM_1)
 
     def new_memory(self, task: Task) -> TextMemory:
         """Keep nothing."""

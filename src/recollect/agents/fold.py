@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from recollect.agents.asking import ask, check_positive, tokenizer_of
+from recollect.agents.asking import ask, tokenizer_of
 from recollect.agents.prompts import check_fields, fill, solve_from
 from recollect.agents.reading import read_and_ask
 from recollect.agents.windows import Span, Window, spans, windows
+from recollect.bounds import FROM_1, check_bounds
 from recollect.chat import Chats
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
@@ -78,7 +79,7 @@ class FoldAgent:
 
     def __post_init__(self) -> None:
         names = ("chunk_size", "max_memory_tokens", "max_answer_tokens", "max_chunks")
-        check_positive(**{name: getattr(self, name) for name in names})
+        check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
         if self.order not in ("chunk_first", "memory_first"):
             raise UserError(f"order is {self.order!r}", "choose from chunk_first, memory_first")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.agents.asking import ask, check_positive, from_text, room_for_text, tokenizer_of
+from recollect.agents.asking import ask, from_text, room_for_text, tokenizer_of
 from recollect.agents.clipping import TRUNCATIONS, Truncation, clip
+from recollect.bounds import FROM_1, check_bounds
 from recollect.chat import Chats
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
@@ -24,9 +25,7 @@ class FullContextAgent:
     max_answer_tokens: int = 1024
 
     def __post_init__(self) -> None:
-        check_positive(
-            max_context_tokens=self.max_context_tokens, max_answer_tokens=self.max_answer_tokens
-        )
+        check_bounds("agent", self, max_context_tokens=FROM_1, max_answer_tokens=FROM_1)
         if self.truncation not in TRUNCATIONS:
             raise UserError(
                 f"truncation is {self.truncation!r}", f"choose from {', '.join(TRUNCATIONS)}"

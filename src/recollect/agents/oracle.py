@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.agents.asking import ask, check_positive, from_text, room_for_text, tokenizer_of
+from recollect.agents.asking import ask, from_text, room_for_text, tokenizer_of
 from recollect.agents.clipping import clip
+from recollect.bounds import FROM_1, check_bounds
 from recollect.chat import Chats
 from recollect.memory.text import TextMemory
 from recollect.types import Question, Task
@@ -24,7 +25,7 @@ class OracleAgent:
     max_answer_tokens: int = 1024
 
     def __post_init__(self) -> None:
-        check_positive(max_answer_tokens=self.max_answer_tokens)
+        check_bounds("agent", self, max_answer_tokens=FROM_1)
 
     def new_memory(self, task: Task) -> TextMemory:
         """Keep nothing."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recollect.agents.asking import ask, check_positive, tokenizer_of
+from recollect.agents.asking import ask, tokenizer_of
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.parallel_prompts import ParallelPrompts, parse_note
 from recollect.agents.prompts import fill
 from recollect.agents.windows import Span, is_due, spans
+from recollect.bounds import FROM_1, check_bounds
 from recollect.chat import Chat, Chats, Reply
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
@@ -42,7 +43,7 @@ class ParallelAgent:
     def __post_init__(self) -> None:
         limits = ("chunk_size", "max_note_tokens", "max_memory_tokens", "max_answer_tokens")
         names = (*limits, "max_chunks", "max_rounds")
-        check_positive(**{name: getattr(self, name) for name in names})
+        check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
         if self.fan_in < 2:
             raise UserError(f"fan_in is {self.fan_in}", "set --agent.fan-in to 2 or more")
 

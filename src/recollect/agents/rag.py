@@ -10,8 +10,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Literal
 
-from recollect.agents.asking import ask, check_positive, from_text, room_for_text, tokenizer_of
+from recollect.agents.asking import ask, from_text, room_for_text, tokenizer_of
 from recollect.agents.windows import is_due, windows
+from recollect.bounds import FROM_1, check_bounds
 from recollect.chat import Chats
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
@@ -40,7 +41,7 @@ class RagAgent:
 
     def __post_init__(self) -> None:
         names = ("chunk_size", "top_k", "max_context_tokens", "max_answer_tokens")
-        check_positive(**{name: getattr(self, name) for name in names})
+        check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
         if self.mode not in MODES:
             raise UserError(f"mode is {self.mode!r}", f"choose from {', '.join(MODES)}")
         if self.order not in ("text", "rank"):

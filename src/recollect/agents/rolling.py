@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from recollect.agents.asking import PROBLEM, ask, check_positive, tokenizer_of
+from recollect.agents.asking import PROBLEM, ask, tokenizer_of
 from recollect.agents.prompts import fill, solve_from
 from recollect.agents.reading import read_and_ask
 from recollect.agents.windows import Span, spans
+from recollect.bounds import FROM_1, check_bounds
 from recollect.chat import Chats, Reply
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
@@ -50,7 +51,7 @@ class RollingAgent:
 
     def __post_init__(self) -> None:
         names = ("chunk_size", "max_state_tokens", "max_answer_tokens")
-        check_positive(**{name: getattr(self, name) for name in names})
+        check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from recollect.bounds import FROM_1, check_bounds
 from recollect.errors import UserError
 from recollect.tasks.base import Split
 from recollect.tasks.ledger import Ledger
@@ -48,10 +49,7 @@ class LedgerOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("questions", "per_ledger", "batch_size"):
-            if getattr(self, name) < 1:
-                flag = name.replace("_", "-")
-                raise UserError(f"{name} is {getattr(self, name)}", f"set --{flag} to 1 or more")
+        check_bounds("", self, questions=FROM_1, per_ledger=FROM_1, batch_size=FROM_1)
         if not self.sessions:
             raise UserError("there is no number of sessions", "set --sessions, such as 2 5 10")
 
