@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from recollect.config import MAY_CHANGE, AgentConfig, TrainConfig
+from recollect.agent_settings import AgentConfig
+from recollect.config import MAY_CHANGE, TrainConfig
 from recollect.display import (
     Display,
     Report,

@@ -13,6 +13,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from recollect.agent_settings import AgentConfig
 from recollect.agents.callback import CallbackAgent, CallbackPrompts
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent, GatedPrompts
@@ -20,7 +21,7 @@ from recollect.agents.named import agents
 from recollect.agents.parallel import ParallelAgent
 from recollect.agents.parallel_prompts import ParallelPrompts
 from recollect.cli import main
-from recollect.config import AgentConfig, TrainConfig
+from recollect.config import TrainConfig
 from recollect.episodes import read_episodes
 from recollect.errors import UserError
 from recollect.plan import estimate

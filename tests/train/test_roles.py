@@ -13,14 +13,15 @@ import pytest
 import torch
 
 from recollect.advantages import grpo
+from recollect.agent_settings import named_agent
 from recollect.agents.bank import BankAgent
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.agents.gated import GatedAgent
 from recollect.cli import _config, main
-from recollect.config import TrainConfig, named_agent
+from recollect.config import TrainConfig
 from recollect.errors import UserError
 from recollect.evaluation.held_out import evaluate
-from recollect.presets import DEMO_MODEL, preset
+from recollect.presets import DEMO_MODEL, PRESETS, preset
 from recollect.roles import ModelsConfig
 from recollect.rollout import Group
 from recollect.rollout_settings import RolloutConfig, ValidationConfig
@@ -71,7 +72,7 @@ def test_the_published_names_are_another_way_to_say_it():
     assert (qa.models.memory, qa.models.answer) == (URL, "trainable")
     assert replace(qa, steps=7).models == qa.models
     assert preset("demo").models.learning == ROLES
-    bank = replace(preset("ledger"), agent_name_override="tool_mem_agent_twostage")
+    bank = replace(PRESETS["ledger"], agent_name_override="tool_mem_agent_twostage")
     assert isinstance(bank.agent, BankAgent)
     own = FoldAgent(chunk_size=7)
     assert replace(preset("ledger"), agent=own, agent_name_override="mem_agent").agent is own

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from recollect.agent_settings import AgentConfig, OneText
 from recollect.agents.callback import CallbackAgent
 from recollect.agents.parallel import ParallelAgent
-from recollect.config import AgentConfig, OneText
 
 STEP = 1024
 AROUND = 2048

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recollect.agent_settings import AgentConfig
 from recollect.agents.base import check_window
-from recollect.config import AgentConfig, RewardConfig, TrainConfig
+from recollect.config import RewardConfig, TrainConfig
 from recollect.engines.verl.lengths import Lengths, lengths
 from recollect.errors import UserError
 
