@@ -49,6 +49,13 @@ def test_readers_may_stop_early(args):
     assert process.returncode == 141
 
 
+def test_a_service_may_have_no_output():
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = f"{sys.executable} -m recollect.cli --version >&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_names_the_verbs_and_presets(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out

@@ -213,6 +213,8 @@ def test_a_model_folder_is_evaluated_too(capsys, model, tmp_path: Path):
     ("more", "message"),
     [
         (("--agents", "fold,rga"), "no agent 'rga'"),
+        (("--agents", ""), "there are no agents"),
+        (("--chunk-size", "0"), "set --chunk-size"),
         (("--set", "fold.chunk=3"), "there is no chunk"),
         (("--set", "rag.top_k=3"), "sets nothing"),
         (("--set", "fold.chunk_size=big"), "of type int"),
@@ -228,6 +230,11 @@ def test_mistakes_are_named_before_anything_is_asked(capsys, tmp_path, more, mes
         assert main(command(server, tmp_path / "x", *more)) == 2
         assert asked(server) == 0
     assert message in capsys.readouterr().err
+
+
+def test_a_model_folder_that_is_not_there_is_named_by_its_setting(capsys, tmp_path):
+    assert main(["eval", "--tasks", "recall@128", "--model", str(tmp_path / "nowhere")]) == 2
+    assert "give --model a folder" in capsys.readouterr().err
 
 
 def test_a_folder_without_an_evaluation_is_refused(capsys, tmp_path):

@@ -68,6 +68,11 @@ def test_longer_texts_of_a_curriculum():
     assert work.contexts == 12 + 1 and work.sampled == TASKS * N * (12 * MEMORY + ANSWER)
 
 
+def test_a_plan_tells_what_the_run_would(capsys):
+    assert main(["train", "demo", "--rollout.top-p", "0.9", "--dry-run"]) == 0
+    assert "note: rollout.top_p is 0.9" in capsys.readouterr().out
+
+
 def test_a_run_adds_up_what_its_steps_are(capsys):
     sizes = ["--rollout.tasks", "4", "--rollout.n", "2", "--steps", "5", "--updates-per-step", "1"]
     more = ["--rollout.refills", "1", "--rollout.curriculum", "1", "2", "4"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recollect.cli import main
+from recollect.tasks import ledger_files
+from recollect.tasks.ledger_files import LedgerOptions, build_ledger
 from recollect.tasks.manifest import Manifest, building, read_manifest, write_manifest
 from recollect.tasks.memagent import write_rows
 from tests.tasks.made_up_hotpot import item as hotpot_item
@@ -138,6 +141,21 @@ def test_what_is_not_built_again_stays(tmp_path):
         *("old.txt", "new.txt", "both.txt", "manifest.json")
     }
     assert (folder / "both.txt").read_text() == read_manifest(folder).name == "new"
+
+
+def test_splits_of_ledgers_may_be_written_at_the_same_time(tmp_path, monkeypatch):
+    options = LedgerOptions(tmp_path / "out", sessions=(2,), questions=4)
+    write = ledger_files.write_eval
+
+    def meanwhile(path: Path, tasks: Any) -> None:
+        monkeypatch.setattr(ledger_files, "write_eval", write)
+        build_ledger(replace(options, split="train"))
+        write(path, tasks)
+
+    monkeypatch.setattr(ledger_files, "write_eval", meanwhile)
+    build_ledger(options)
+    names = {f"ss2_{split}.{kind}" for split in ("test", "train") for kind in ("json", "parquet")}
+    assert {path.name for path in options.output.iterdir()} == names
 
 
 def test_what_a_kill_left_is_cleared(tmp_path):

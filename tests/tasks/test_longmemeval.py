@@ -95,6 +95,9 @@ def test_flaws_are_reported():
         "q1: there is no session lost that its evidence names",
         "q1: holds the session first 2 times",
     ]
+    lost = Findings()
+    parse_item(item(answer_session_ids=["lost", 2]), lost)
+    assert len(lost.problems) == 2  # names of two kinds, too
     undated = parse_item(item(question_date=None), Findings())
     assert undated.questions[0].text == "How many cats do I have?"
 

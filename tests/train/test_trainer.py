@@ -186,6 +186,7 @@ def test_nothing_to_learn_from_moves_nothing(model, samples):
     assert trainer.optimiser.updates == 4
     assert report["train/updates_empty"] == 2
     assert report["train/grad_norm"] == 0.0
+    assert "train/mismatch" not in report  # nothing was computed that could differ
     assert all(np.isfinite(value) for value in report.values())
 
 
