@@ -20,7 +20,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from recollect.policies.endpoint import Client, Endpoint
+from recollect.policies.client import Client, Endpoint
 from recollect.policies.served import EndpointPolicy
 from recollect.types import Sampling
 

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from grpo_step import SHAPES, make_model
 
-from recollect.policies.local import LocalPolicy
+from recollect.config.engine import LoraConfig, LossConfig, ModelConfig, OptimConfig
+from recollect.models.model import LoadedModel, load_model
+from recollect.sampler.dense import LocalPolicy
 from recollect.samples import make_sample
-from recollect.train.model import LoadedModel, load_model
-from recollect.train.settings import LoraConfig, LossConfig, ModelConfig, OptimConfig
 from recollect.train.trainer import Trainer
 from recollect.types import Context, Sample, Sampling, Turn
 

@@ -125,15 +125,15 @@ def reward_of(number: int) -> float:
 def ours(options: argparse.Namespace) -> dict[str, float]:
     """Time steps of the embedded engine."""
     from recollect.advantages import grpo
-    from recollect.chat import Chats, Model
+    from recollect.chat.chat import Chats, Model
+    from recollect.chat.rendering import Renderer, user
+    from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
     from recollect.memory.text import TextMemory
-    from recollect.policies.sampler import open_sampler
-    from recollect.rendering import Renderer, user
-    from recollect.rewards import Score
+    from recollect.models.model import load_model
+    from recollect.rewards.base import Score
     from recollect.rollout import Rollout
+    from recollect.sampler.choice import open_sampler
     from recollect.samples import make_samples
-    from recollect.train.model import load_model
-    from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
     from recollect.train.trainer import Trainer
     from recollect.types import Episode, Question, Sampling, Task
 

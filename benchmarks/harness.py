@@ -24,12 +24,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from recollect.agents.fold import FoldAgent, FoldPrompts
-from recollect.connect import connect
+from recollect.evaluation.folder import Store
 from recollect.evaluation.harness import Harness
 from recollect.evaluation.jobs import Grid
 from recollect.evaluation.progress import Progress
-from recollect.evaluation.store import Store
-from recollect.policies.endpoint import Endpoint
+from recollect.models.connect import connect
+from recollect.policies.client import Endpoint
 from recollect.tasks.base import Split
 from recollect.types import Question, Task
 

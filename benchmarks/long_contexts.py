@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from random import Random
 
-from recollect.tasks.document_files import build_documents, sort_inputs
-from recollect.tasks.hotpotqa import HOTPOTQA, HotpotQA
+from recollect.tasks.documents.document_files import build_documents, sort_inputs
+from recollect.tasks.documents.hotpotqa import HOTPOTQA, HotpotQA
 
 DOCUMENTS = 66_635
 WORDS = tuple(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from recollect.policies.paged_kernel import attend_runs, attend_tokens
-from recollect.train.attention import Heads, masked_attention
+from recollect.models.attention import Heads, masked_attention
+from recollect.sampler.paged_kernels import attend_runs, attend_tokens
 
 PAGE, PAGES, TILE = 32, 80, 64
 

@@ -20,16 +20,16 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from recollect.agents.fold import FoldAgent
-from recollect.chat import Model
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
+from recollect.config.engine import ModelConfig
 from recollect.metrics import METRICS
-from recollect.policies.kv import keys_of
-from recollect.policies.paged import PagedPolicy
-from recollect.policies.sampler import open_sampler
-from recollect.rendering import Renderer
-from recollect.rewards import AnswerReward
+from recollect.models.model import LoadedModel, load_model
+from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Group, Rollout
-from recollect.train.model import LoadedModel, load_model
-from recollect.train.settings import ModelConfig
+from recollect.sampler.choice import open_sampler
+from recollect.sampler.dense_cache import keys_of
+from recollect.sampler.paged import PagedPolicy
 from recollect.types import Context, Question, Sampling, Task
 
 BANDWIDTH = 4.8e12

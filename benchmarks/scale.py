@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import tyro
 
-from recollect.engines.verl.memory import GIB, demand
-from recollect.engines.verl.scale import Rates, Work, simulate
-from recollect.engines.verl.shapes import KNOWN
+from recollect.engines.verl.launch.memory import GIB, demand
+from recollect.engines.verl.launch.scale import Rates, Work, simulate
+from recollect.engines.verl.launch.shapes import KNOWN
 
 PHASES = ("prefill", "decode", "reference", "update", "exchange", "sync", "fixed")
 

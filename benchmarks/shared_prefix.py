@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from grpo_step import SHAPES, make_model
 
-from recollect.train.model import LoadedModel, load_model
-from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
+from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
+from recollect.models.model import LoadedModel, load_model
 from recollect.train.trainer import Trainer
 from recollect.types import Sample
 

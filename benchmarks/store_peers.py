@@ -16,7 +16,7 @@ import numpy as np
 
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft
-from recollect.memory.trials import MemoryStoreManager, Trial
+from recollect.memory.leases import MemoryStoreManager, Trial
 
 DIM, TOP_K = 384, 5
 

@@ -15,9 +15,9 @@ from contextlib import nullcontext
 import torch
 from train_step import as_others_do, make_model, measure, task
 
-from recollect.train.attention import Heads
-from recollect.train.batch import Packed, pack
-from recollect.train.settings import LossConfig, OptimConfig
+from recollect.config.engine import LossConfig, OptimConfig
+from recollect.models.attention import Heads
+from recollect.models.trie.pack import Packed, pack
 from recollect.train.trainer import Trainer
 
 Gradient = list[torch.Tensor]

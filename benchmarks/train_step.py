@@ -21,12 +21,13 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from recollect.train import attention, levels
-from recollect.train import model as model_module
-from recollect.train.batch import plan_micro_batches
-from recollect.train.model import LoadedModel
+from recollect.config.engine import LossConfig, OptimConfig
+from recollect.models import attention
+from recollect.models import model as model_module
+from recollect.models.model import LoadedModel
+from recollect.models.trie import levels
+from recollect.models.trie.pack import plan_micro_batches
 from recollect.train.rows import Row
-from recollect.train.settings import LossConfig, OptimConfig
 from recollect.train.trainer import Trainer
 from recollect.types import Sample
 

@@ -23,13 +23,13 @@ import torch
 from tokenizers import Regex, decoders, pre_tokenizers
 from warm_start import Row, fit, make_network, save, word_tokenizer
 
-from recollect.chat import Model
-from recollect.presets import CURATOR_MODEL, PRESETS
-from recollect.rendering import Renderer
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
+from recollect.config.presets import CURATOR_MODEL, PRESETS
+from recollect.models.model import HFTokenizer
 from recollect.rollout import Rollout
 from recollect.seeds import derive
-from recollect.tasks import world
-from recollect.train.model import HFTokenizer
+from recollect.tasks.made import world
 from recollect.train.wiring import make_agent, make_reward
 from recollect.types import Completion, Sampling
 

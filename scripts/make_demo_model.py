@@ -30,15 +30,15 @@ from warm_start import END, Row, fit, make_network, save, word_tokenizer
 
 from recollect.agents.base import Agent
 from recollect.agents.fold import NO_MEMORY, FoldPrompts
-from recollect.chat import Model
-from recollect.policies.base import Policy
-from recollect.presets import DEMO_MODEL, PRESETS
-from recollect.rendering import Renderer
-from recollect.rewards import AnswerReward
+from recollect.chat.chat import Model
+from recollect.chat.policy import Policy
+from recollect.chat.rendering import Renderer
+from recollect.config.presets import DEMO_MODEL, PRESETS
+from recollect.models.model import HFTokenizer
+from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Rollout
 from recollect.seeds import derive
-from recollect.tasks.recall import Recall, Wording
-from recollect.train.model import HFTokenizer
+from recollect.tasks.made.recall import Recall, Wording
 from recollect.types import Completion, Sampling
 
 DEMO = PRESETS["demo"]

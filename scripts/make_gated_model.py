@@ -23,11 +23,11 @@ from warm_start import END, fit, make_network, save
 
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import GatedAgent, GatedPrompts
-from recollect.config import TrainConfig
-from recollect.reward_settings import AnswerConfig, GatesConfig
-from recollect.rollout_settings import ValidationConfig
-from recollect.train.model import HFTokenizer
-from recollect.training import run_training
+from recollect.commands.train import run_training
+from recollect.config.rewards import AnswerConfig, GatesConfig
+from recollect.config.rollout import ValidationConfig
+from recollect.config.train import TrainConfig
+from recollect.models.model import HFTokenizer
 from recollect.types import Completion, Sampling
 
 TAGS = ("<check>", "</check>", "<update>", "</update>", "<next>", "</next>")

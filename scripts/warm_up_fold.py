@@ -17,17 +17,17 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recollect.chat import Model
-from recollect.config import TrainConfig
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
+from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
+from recollect.config.presets import preset
+from recollect.config.train import TrainConfig
+from recollect.models.model import load_model
 from recollect.policies.scripted import ScriptedPolicy
-from recollect.presets import preset
-from recollect.rendering import Renderer
-from recollect.rewards import AnswerReward
+from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Group, Rollout
 from recollect.samples import samples_of
 from recollect.train import checkpoint
-from recollect.train.model import load_model
-from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
 from recollect.train.trainer import Trainer
 from recollect.types import Task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from tests.world import REAL, World, load, made_up
+from tests.support.world import REAL, World, load, made_up
 
 # How long an example takes is the machine's business, and on a busy one no sign of a mistake.
 settings.register_profile("any machine", deadline=None)

@@ -8,17 +8,17 @@ import pytest
 
 from recollect.bounds import ABOVE_0, DECAY, FINITE, FROM_0, FROM_1, NUCLEUS, SHARE
 from recollect.cli import main
-from recollect.errors import UserError
-from recollect.presets import PRESETS
-from recollect.reward_settings import (
+from recollect.config.engine import LoraConfig, LossConfig, ModelConfig, OptimConfig
+from recollect.config.presets import PRESETS
+from recollect.config.rewards import (
     AnswerAndToolsConfig,
     CallbacksConfig,
     DeltaConfig,
     GatesConfig,
     RoundsConfig,
 )
-from recollect.train.model import load_model
-from recollect.train.settings import LoraConfig, LossConfig, ModelConfig, OptimConfig
+from recollect.errors import UserError
+from recollect.models.model import load_model
 
 WRONG = {
     "optim.clip-norm": ("-1", "0", "nan"),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from recollect.cli import main
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,8 @@ def test_dry_run_shows_settings_sizes_and_cost_and_starts_nothing(capsys, model,
 
 
 def test_what_a_run_holds_in_memory(model):
-    from recollect.plan import Held, count_parameters, held
-    from recollect.presets import preset
+    from recollect.commands.dry_run import Held, count_parameters, held
+    from recollect.config.presets import preset
 
     plain = replace(preset("demo"), model=replace(preset("demo").model, path=str(model)))
 

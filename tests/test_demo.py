@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from recollect.presets import DEMO_MODEL, PRESETS
-from recollect.runs import Run, read_metrics
-from recollect.train.learner import Learner
+from recollect.config.presets import DEMO_MODEL, PRESETS
+from recollect.runs.run import Run, read_metrics
 from recollect.train.loop import train
+from recollect.train.rollouts import Learner
 
 
 class Nobody:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from recollect.engines.verl.translate import translate
+from recollect.engines.verl.launch.translate import translate
 from recollect.errors import UserError
 
 DOCS = Path(__file__).parent.parent / "docs"

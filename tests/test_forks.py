@@ -10,25 +10,25 @@ import pytest
 
 from recollect.advantages import group_advantages, grpo
 from recollect.agents.fold import FoldAgent, FoldPrompts
-from recollect.chat import Chats, Model
-from recollect.config import TrainConfig
+from recollect.chat.chat import Chats, Model
+from recollect.chat.rendering import Renderer, user
+from recollect.config.engine import CriticConfig
+from recollect.config.presets import preset
+from recollect.config.roles import ModelsConfig
+from recollect.config.rollout import LocalConfig, RolloutConfig, ValidationConfig
+from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 from recollect.forks import Fork, choose_forks
 from recollect.policies.scripted import ScriptedPolicy
-from recollect.presets import preset
-from recollect.rendering import Renderer, user
-from recollect.rewards import AnswerReward
-from recollect.roles import ModelsConfig
+from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Rollout
-from recollect.rollout_settings import LocalConfig, RolloutConfig, ValidationConfig
-from recollect.runs import Run, read_metrics, without_times
+from recollect.runs.run import Run, read_metrics, without_times
 from recollect.train.comparison import make_batch, split_local
-from recollect.train.learner import Learner
 from recollect.train.loop import train
-from recollect.train.settings import CriticConfig
+from recollect.train.rollouts import Learner
 from recollect.types import Context, Episode, Failure, Question, Task, Turn
-from tests.bytes_tokenizer import ByteTokenizer
-from tests.train.test_batches import killed
+from tests.support.bytes_tokenizer import ByteTokenizer
+from tests.train.test_prefetch import killed
 
 TOKENIZER = ByteTokenizer()
 TASK = Task("t", ("one", "two", "three"), (Question("Which?", ("yes",)),))

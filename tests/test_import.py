@@ -9,10 +9,11 @@ from pathlib import Path
 
 HEAVY = ("torch", "transformers", "peft", "ray", "verl", "vllm", "starlette", "uvicorn")
 CORE = (
-    *("types", "errors", "seeds", "concurrency", "rendering", "chat", "rewards", "metrics"),
-    *("rollout", "advantages", "samples", "validation", "memory.base", "memory.text"),
-    *("policies.base", "policies.scripted", "agents.base", "agents.fold"),
-    *("tasks.recall", "tasks.ledger", "runs", "episodes", "train.settings", "config"),
+    *("types", "errors", "seeds", "concurrency", "metrics", "chat.rendering", "chat.chat"),
+    *("rewards.answers", "rollout", "advantages", "samples", "accuracy"),
+    *("memory.base", "memory.text", "chat.policy", "policies.scripted"),
+    *("agents.base", "agents.fold", "tasks.made.recall", "tasks.made.ledger"),
+    *("runs.run", "runs.episodes", "config.engine", "config.train"),
 )
 SOURCE = Path(__file__).parent.parent / "src"
 

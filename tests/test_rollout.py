@@ -10,17 +10,18 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from recollect.agents.fold import FoldAgent
-from recollect.chat import Chats, Model
+from recollect.chat.chat import Chats, Model
+from recollect.chat.rendering import Renderer, user
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
 from recollect.policies.scripted import ScriptedPolicy
-from recollect.rendering import Renderer, user
-from recollect.rewards import AnswerReward, Score
+from recollect.rewards.answers import AnswerReward
+from recollect.rewards.base import Score
 from recollect.rollout import Group, Rollout
 from recollect.seeds import derive
 from recollect.types import Completion, Failure, Question, Sampling, Task
-from tests.bytes_tokenizer import END, ByteTokenizer
+from tests.support.bytes_tokenizer import END, ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 

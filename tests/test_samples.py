@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from recollect.advantages import group_advantages, grpo
 from recollect.agents.fold import FoldAgent
-from recollect.chat import Model
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
 from recollect.policies.scripted import ScriptedPolicy
-from recollect.rendering import Renderer
-from recollect.rewards import AnswerReward
+from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Group, Rollout
 from recollect.samples import make_sample, make_samples
 from recollect.types import Context, Episode, Failure, Question, Sample, Task, Turn
-from tests.bytes_tokenizer import END, ByteTokenizer
+from tests.support.bytes_tokenizer import END, ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 parts = st.lists(

@@ -7,7 +7,7 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 
-from recollect.config import TrainConfig
+from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 
 USAGE = """recollect: train and evaluate LLM memory agents with reinforcement learning
@@ -76,7 +76,7 @@ def _run(args: list[str]) -> int:
     }
     try:
         if not args or args[0] in ("-h", "--help", "help"):
-            from recollect.presets import PRESETS
+            from recollect.config.presets import PRESETS
 
             print(USAGE.format(presets=", ".join(PRESETS)), end="")
             return 0
@@ -100,7 +100,7 @@ def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
     """Take a preset and lay the given settings over it."""
     import tyro
 
-    from recollect.presets import preset
+    from recollect.config.presets import preset
 
     name = args.pop(0) if args and not args[0].startswith("-") else default_preset
     return tyro.cli(
@@ -114,22 +114,22 @@ def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
 
 
 def _train(args: list[str]) -> int:
-    from recollect.engines.verl.options import split_engine
+    from recollect.engines.verl.launch.options import split_engine
 
     options, args = split_engine(args)
     dry_run = "--dry-run" in args
     config = _config([a for a in args if a != "--dry-run"], "train", "demo")
     if options.engine == "verl":
-        from recollect.cluster import train_on_cluster
+        from recollect.commands.cluster import train_on_cluster
 
         return train_on_cluster(config, options, dry_run)
     if dry_run:
+        from recollect.commands.dry_run import show_plan
         from recollect.display import open_console
-        from recollect.plan import show_plan
 
         open_console().print(show_plan(config))
         return 0
-    from recollect.training import run_training
+    from recollect.commands.train import run_training
 
     return run_training(config)
 
@@ -137,14 +137,14 @@ def _train(args: list[str]) -> int:
 def _eval(args: list[str]) -> int:
     if args and not args[0].startswith("-"):
         config = _config(args, "eval", "demo")
-        from recollect.evaluation.held_out import run_held_out
+        from recollect.commands.held_out import run_held_out
 
         return run_held_out(config)
     import shlex
 
     import tyro
 
-    from recollect.evaluate import run_eval
+    from recollect.commands.evaluate import run_eval
     from recollect.evaluation.options import EvalOptions
 
     options = tyro.cli(EvalOptions, args=args, prog="recollect eval")
@@ -156,7 +156,7 @@ def _replay(args: list[str]) -> int:
 
     import tyro
 
-    from recollect.evaluate import run_replay
+    from recollect.commands.evaluate import run_replay
     from recollect.evaluation.options import ReplayOptions
 
     if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
@@ -169,7 +169,7 @@ def _replay(args: list[str]) -> int:
 def _judge_check(args: list[str]) -> int:
     import tyro
 
-    from recollect.evaluate import JudgeCheckOptions, run_judge_check
+    from recollect.commands.evaluate import JudgeCheckOptions, run_judge_check
 
     return run_judge_check(tyro.cli(JudgeCheckOptions, args=args, prog="recollect judge-check"))
 
@@ -197,7 +197,7 @@ def _report(args: list[str]) -> int:
         raise UserError("report needs one folder", "type recollect report FOLDER")
     from pathlib import Path
 
-    from recollect.report import write_report
+    from recollect.evaluation.report import write_report
 
     for path in write_report(Path(args[0])):
         print(path)
@@ -207,23 +207,23 @@ def _report(args: list[str]) -> int:
 def _stages(args: list[str]) -> int:
     import tyro
 
-    from recollect.stages.file import StagesOptions, read_plan
+    from recollect.commands.stages.file import StagesOptions, read_plan
 
     options = tyro.cli(StagesOptions, args=args, prog="recollect stages")
     plan = read_plan(options)
     if options.dry_run:
+        from recollect.commands.stages.record import show_plan
         from recollect.display import open_console
-        from recollect.stages.record import show_plan
 
         open_console().print(show_plan(plan))
         return 0
-    from recollect.stages.run import run_stages
+    from recollect.commands.stages.run import run_stages
 
     return run_stages(plan)
 
 
 def _data(args: list[str]) -> int:
-    from recollect.data import run_data
+    from recollect.commands.data import run_data
     from recollect.display import open_console
 
     return run_data(args, open_console())
@@ -231,14 +231,14 @@ def _data(args: list[str]) -> int:
 
 def _doctor(args: list[str]) -> int:
     from recollect.display import open_console
-    from recollect.engines.verl.options import split_doctor
+    from recollect.engines.verl.launch.options import split_doctor
 
     engine, address = split_doctor(args)
     if engine == "verl":
-        from recollect.cluster_doctor import doctor_verl
+        from recollect.commands.cluster_doctor import doctor_verl
 
         return doctor_verl(open_console(), address)
-    from recollect.doctor import doctor
+    from recollect.commands.doctor import doctor
 
     return doctor(open_console())
 

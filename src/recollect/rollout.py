@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from recollect.agents.base import Agent
-from recollect.chat import Chats, Model
+from recollect.chat.chat import Chats, Model
 from recollect.concurrency import concurrently
 from recollect.errors import BoundaryError, UserError, boundary
 from recollect.forks import Fork
-from recollect.rewards import Reward, Score
+from recollect.rewards.base import Reward, Score
 from recollect.seeds import Key
 from recollect.types import Context, Episode, Failure, Task
 

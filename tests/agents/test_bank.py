@@ -18,19 +18,19 @@ from recollect.advantages import group_advantages, grpo
 from recollect.agents.bank import NO_MEMORY, BankAgent, without_thinking
 from recollect.agents.bank_prompts import LEDGER_PROMPTS, BankPrompts
 from recollect.agents.fold import FoldAgent
-from recollect.chat import Model
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
+from recollect.chat.tools import Limits
 from recollect.errors import UserError
 from recollect.memory.bank import BankMemory, replay
 from recollect.memory.bank_tools import BankTools
 from recollect.policies.scripted import ScriptedPolicy
-from recollect.rendering import Renderer
-from recollect.rewards import AnswerAndTools
+from recollect.rewards.answers import AnswerAndTools
 from recollect.rollout import Rollout
 from recollect.samples import make_samples
-from recollect.tools import Limits
 from recollect.types import Completion, Context, Episode, Question, Sampling, Task
-from tests import hashing
-from tests.bytes_tokenizer import END, ByteTokenizer
+from tests.support import hashing
+from tests.support.bytes_tokenizer import END, ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 PROMPTS = BankPrompts(

@@ -18,16 +18,16 @@ from recollect.agents.named import AGENTS, agents
 from recollect.agents.oracle import OracleAgent
 from recollect.agents.prompts import BOXED
 from recollect.agents.rag import RagAgent
-from recollect.chat import Chats, ContextFull, Model
+from recollect.chat.chat import Chats, ContextFull, Model
+from recollect.chat.rendering import Renderer
 from recollect.errors import UserError
 from recollect.metrics import SCORES
 from recollect.policies.scripted import ScriptedPolicy
-from recollect.rendering import Renderer
-from recollect.rewards import AnswerReward
+from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Rollout
-from recollect.tasks.recall import Recall
+from recollect.tasks.made.recall import Recall
 from recollect.types import Question, Task
-from tests.agents.play import TOKENIZER, Played, play
+from tests.support.play import TOKENIZER, Played, play
 
 TEXT = re.compile(r"<text>\n(.*)\n</text>", re.DOTALL)
 

@@ -10,10 +10,10 @@ from recollect.advantages import step_advantages
 from recollect.agents.callback import NOTHING_RECALLED, CallbackAgent, CallbackPrompts
 from recollect.agents.fold import NO_MEMORY
 from recollect.errors import UserError
-from recollect.reading_rewards import WithCallbacks
-from recollect.rewards import AnswerReward
+from recollect.rewards.answers import AnswerReward
+from recollect.rewards.reading import WithCallbacks
 from recollect.types import Episode, Question, Task
-from tests.agents.play import Played, play
+from tests.support.play import Played, play
 
 OWN = CallbackAgent(chunk_size=None)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.agents.clipping import TRUNCATIONS, Truncation, clip
-from recollect.chat import ContextFull
-from tests.bytes_tokenizer import ByteTokenizer
+from recollect.chat.chat import ContextFull
+from tests.support.bytes_tokenizer import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 CHUNKS = st.lists(st.text(alphabet="ath ", max_size=12), max_size=8)

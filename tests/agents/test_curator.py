@@ -11,22 +11,22 @@ import pytest
 
 from recollect.advantages import grpo
 from recollect.agents.curator import CuratorAgent, CuratorPrompts, card
-from recollect.chat import Model
-from recollect.delta import MemoryDelta
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
+from recollect.chat.tools import Limits
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft
+from recollect.memory.leases import MemoryStoreManager
 from recollect.memory.store import replay
 from recollect.memory.tools import MemoryTools
-from recollect.memory.trials import MemoryStoreManager
 from recollect.policies.scripted import ScriptedPolicy, replies
-from recollect.rendering import Renderer
+from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Rollout
 from recollect.samples import make_samples
-from recollect.tools import Limits
 from recollect.types import Episode, Question, Task
-from tests.bytes_tokenizer import ByteTokenizer
-from tests.world import World
+from tests.support.bytes_tokenizer import ByteTokenizer
+from tests.support.world import World
 
 TOKENIZER = ByteTokenizer()
 WIDE = Limits(max_parallel_calls=32, max_turn_tokens=1 << 20)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from recollect.agents.fold import NO_MEMORY, FoldAgent, FoldPrompts
 from recollect.agents.windows import cut_centre
-from recollect.chat import Chats, Model
+from recollect.chat.chat import Chats, Model
+from recollect.chat.rendering import Renderer
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
-from recollect.rendering import Renderer
 from recollect.types import Completion, Context, Question, Sampling, Task
-from tests.bytes_tokenizer import CONTROL, END, TH, ByteTokenizer
+from tests.support.bytes_tokenizer import CONTROL, END, TH, ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 OWN = FoldAgent(chunk_size=None)

@@ -11,10 +11,10 @@ from recollect.advantages import group_advantages, grpo, mixed, step_advantages
 from recollect.agents.fold import NO_MEMORY, FoldAgent
 from recollect.agents.gated import GatedAgent, GatedPrompts
 from recollect.errors import UserError
-from recollect.reading_rewards import WithGates
-from recollect.rewards import AnswerReward
+from recollect.rewards.answers import AnswerReward
+from recollect.rewards.reading import WithGates
 from recollect.types import Episode, Question, Task
-from tests.agents.play import Played, play
+from tests.support.play import Played, play
 
 OWN = GatedAgent(chunk_size=None)
 SKIP = "<check>no</check><update></update><next>continue</next>"

@@ -13,14 +13,14 @@ from recollect.advantages import group_advantages, grpo
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.parallel import ParallelAgent
 from recollect.agents.parallel_prompts import ParallelPrompts
-from recollect.chat import Chats, Model
+from recollect.chat.chat import Chats, Model
+from recollect.chat.rendering import Renderer
 from recollect.errors import UserError
 from recollect.policies.scripted import ScriptedPolicy
-from recollect.reading_rewards import WithRounds
-from recollect.rendering import Renderer
-from recollect.rewards import AnswerReward, WithMemoryRecall
+from recollect.rewards.answers import AnswerReward, WithMemoryRecall
+from recollect.rewards.reading import WithRounds
 from recollect.types import Completion, Episode, Question, Sampling, Task
-from tests.agents.play import TOKENIZER, Played, play
+from tests.support.play import TOKENIZER, Played, play
 
 OWN = ParallelAgent(chunk_size=None)
 NO = "<check>no</check>"

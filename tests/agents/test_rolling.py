@@ -7,7 +7,7 @@ import pytest
 from recollect.agents.rolling import FIRST_STATE, RollingAgent
 from recollect.errors import UserError
 from recollect.types import Question, Task
-from tests.agents.play import play
+from tests.support.play import play
 
 OWN = RollingAgent(chunk_size=None)
 

@@ -20,9 +20,9 @@ from recollect.metrics import SCORES
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.named import open_family, parse_specs
 from recollect.types import Task
-from tests.agents.play import play
-from tests.tasks.made_up import write_babi, write_books
-from tests.tasks.made_up_hotpot import build, write_source
+from tests.support.made_up_hotpot import build, write_source
+from tests.support.made_up_tasks import write_babi, write_books
+from tests.support.play import play
 
 SPECS = (
     "recall@1k ledger@1k hotpotqa@20docs babilong:qa1,qa2,qa8,qa11@1k",

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.chat.policy import Speaker, Spoken, SpokenCall
 from recollect.evaluation.calls import CallLog, RecordedPolicy, RecordedSpeaker, call_key
 from recollect.evaluation.lines import Lines, read_lines
-from recollect.policies.base import Speaker, Spoken, SpokenCall
 from recollect.types import Completion, Sampling
 
 

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from recollect.errors import UserError
 from recollect.evaluation.costs import Spending
+from recollect.evaluation.folder import Store, read_episodes
 from recollect.evaluation.harness import Harness
 from recollect.evaluation.jobs import Grid
 from recollect.evaluation.progress import Progress
-from recollect.evaluation.store import Store, read_episodes
-from tests.evaluation.scripted import Codes, Counting, Reader, respond, scripted_models
+from tests.support.scripted import Codes, Counting, Reader, respond, scripted_models
 
 AGENTS = {"reader": Reader(), "half": Reader(2), "closed_book": Reader(0)}
 

@@ -10,9 +10,9 @@ import pytest
 from recollect.errors import UserError
 from recollect.evaluation.judge_pairs import PAIRS
 from recollect.evaluation.judging import judge_episodes, measure_judge
-from recollect.judge import ABSTENTION, JUDGE_PROMPT, RUBRICS, Judge, strict_judge
-from recollect.remote import RemoteModel
-from tests.chat_server import chat_server
+from recollect.policies.cached import RemoteModel
+from recollect.rewards.judge import ABSTENTION, JUDGE_PROMPT, RUBRICS, Judge, strict_judge
+from tests.support.chat_server import chat_server
 
 
 def record(id: str, *questions: dict, answers: list[str], failure=None) -> dict:

@@ -17,9 +17,9 @@ import pytest
 
 from recollect.evaluation.lines import read_lines
 from recollect.evaluation.results import Results, load
-from tests.bytes_tokenizer import ByteTokenizer
-from tests.evaluation.scripted import respond
-from tests.token_server import token_server
+from tests.support.bytes_tokenizer import ByteTokenizer
+from tests.support.scripted import respond
+from tests.support.token_server import token_server
 
 N = 40
 CONCURRENCY = 8
@@ -57,7 +57,7 @@ def serving():
 
 
 def start(url: str, folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "tests.evaluation.evaluate_codes", url, str(folder)]
+    command = [sys.executable, "-m", "tests.support.evaluate_codes", url, str(folder)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen([*command, str(N), str(CONCURRENCY)], env=env)
 

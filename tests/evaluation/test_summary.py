@@ -14,9 +14,9 @@ from recollect.evaluation import summary
 from recollect.evaluation.costs import Prices, Spending, parse_prices
 from recollect.evaluation.scoring import Scored, axes, check_metrics, score_record
 from recollect.metrics import wilson
-from recollect.tasks.hotpotqa import HotpotQA
+from recollect.tasks.documents.hotpotqa import HotpotQA
 from recollect.types import Question
-from tests.tasks.made_up_hotpot import build, write_source
+from tests.support.made_up_hotpot import build, write_source
 
 
 def answer(task_id: str, score: float, *, agent="a", seed=0, index=0, failed=False, **more):

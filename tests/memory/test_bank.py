@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.chat.tools import Answer, Call, Limits, ToolBox
 from recollect.errors import UserError
 from recollect.memory.bank import BankMemory, replay
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.base import Memory
 from recollect.memory.entries import BadOperation
 from recollect.memory.passages import Passages, packed
-from recollect.tools import Answer, Call, Limits, ToolBox
 from recollect.types import MemoryOp
-from tests import hashing
+from tests.support import hashing
 
 titles = st.sampled_from(["a", "b", "A", "a b", "ä"])
 texts = st.text(min_size=1, max_size=5).filter(str.strip)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recollect.chat.tools import Answer, Call, ToolBox
 from recollect.errors import BoundaryError, UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft
 from recollect.memory.store import Store, replay
 from recollect.memory.tools import OPERATIONS, REFERENCE, MemoryTools
-from recollect.tools import Answer, Call, ToolBox
-from tests import hashing
+from tests.support import hashing
 
 DRAFTS = [
     Draft(

@@ -18,8 +18,8 @@ from recollect.memory.corpus import Corpus
 from recollect.memory.entries import BadOperation, Draft, Entry, Filter
 from recollect.memory.search import fuse
 from recollect.memory.store import Hit, Store
-from recollect.memory.words import words
-from tests import hashing
+from recollect.memory.terms import words
+from tests.support import hashing
 
 VOCABULARY = [f"w{i}" for i in range(40)]
 SPEAKERS, SESSIONS = ("Ann", "Bob", "Cy"), tuple(f"session_{i}" for i in range(1, 5))

@@ -15,7 +15,7 @@ from recollect.memory.corpus import Corpus
 from recollect.memory.entries import BadOperation, Draft, Filter
 from recollect.memory.store import Store, replay
 from recollect.types import MemoryOp
-from tests import hashing
+from tests.support import hashing
 
 DRAFTS = [
     Draft("Maria paints boats", {"source": "observation", "speaker": "Maria"}),

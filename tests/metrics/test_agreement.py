@@ -20,7 +20,7 @@ from recollect.metrics import (
 )
 from recollect.metrics.locomo import stemmed_f1
 from recollect.types import Question
-from tests.metrics import reference
+from tests.support import reference_metrics as reference
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 N = 5000

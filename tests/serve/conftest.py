@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recollect.train.model import LoadedModel, ModelConfig, load_model
-from tests.tiny import tiny_model
+from recollect.models.model import LoadedModel, ModelConfig, load_model
+from tests.support.tiny import tiny_model
 
 
 @pytest.fixture(scope="session")

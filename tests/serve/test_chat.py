@@ -8,15 +8,15 @@ import json
 import pytest
 from openai import AsyncOpenAI
 
-from recollect.policies.local import LocalPolicy
-from recollect.rendering import Message, Renderer
+from recollect.chat.rendering import Message, Renderer
+from recollect.sampler.dense import LocalPolicy
 from recollect.serve.prompts import render
 from recollect.serve.refusal import Refusal
 from recollect.serve.requests import ChatMessage
 from recollect.serve.server import Serving
 from recollect.types import Sampling
-from tests.serve.saying import say
-from tests.serve.served import served
+from tests.support.saying import say
+from tests.support.served import served
 
 TOOLS = [
     {

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
-from recollect.policies.local import LocalPolicy
+from recollect.sampler.dense import LocalPolicy
 from recollect.seeds import derive
 from recollect.types import Completion, Sampling
-from tests.serve.served import served
+from tests.support.served import served
 
 PROMPTS = [[5, 6, 7], [9] * 40, list(range(60, 100)), [7]]
 

@@ -8,17 +8,17 @@ import dataclasses
 from openai import AsyncOpenAI
 
 from recollect.agents.fold import FoldAgent
-from recollect.chat import Model
-from recollect.connect import connect
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
 from recollect.metrics import exact_match
-from recollect.policies.local import LocalPolicy
+from recollect.models.connect import connect
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker
-from recollect.rendering import Renderer
-from recollect.rewards import AnswerReward
+from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Rollout
+from recollect.sampler.dense import LocalPolicy
 from recollect.serve.server import Serving
 from recollect.types import Completion, Episode, Question, Sampling, Task
-from tests.serve.served import served
+from tests.support.served import served
 
 TASKS = [
     Task(

@@ -16,20 +16,20 @@ import pytest
 import torch
 from openai import AsyncOpenAI
 
-from recollect.checkpoints import write_checkpoint
 from recollect.cli import main
-from recollect.connect import connect
+from recollect.config.engine import LoraConfig, LossConfig, OptimConfig
 from recollect.errors import UserError
-from recollect.policies.endpoint import Endpoint
+from recollect.models.connect import connect
+from recollect.models.model import ModelConfig, load_model
+from recollect.models.trie.pack import pack
+from recollect.policies.client import Endpoint
+from recollect.runs.checkpoints import write_checkpoint
 from recollect.serve.server import Serving
 from recollect.serve.source import find_source
 from recollect.train import checkpoint
-from recollect.train.batch import pack
-from recollect.train.model import ModelConfig, load_model
-from recollect.train.settings import LoraConfig, LossConfig, OptimConfig
 from recollect.train.trainer import Trainer
-from tests.serve.served import served
-from tests.tiny import tiny_model
+from tests.support.served import served
+from tests.support.tiny import tiny_model
 
 # --- who comes in ---------------------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from recollect.connect import connect
+from recollect.models.connect import connect
 from recollect.policies.served import EndpointPolicy
 from recollect.types import Sampling
-from tests.serve.served import served
+from tests.support.served import served
 
 URL = os.environ.get("RECOLLECT_SERVER_URL", "")
 USER = [{"role": "user", "content": "Name three colours, then three animals."}]

@@ -10,7 +10,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from recollect.serve.server import Serving
-from tests.serve.served import served
+from tests.support.served import served
 
 JSON = {"content-type": "application/json"}
 USER = [{"role": "user", "content": "a"}]

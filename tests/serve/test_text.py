@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.serve.text import Growing, cut
-from tests.bytes_tokenizer import ByteTokenizer
+from tests.support.bytes_tokenizer import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
 PIECES = st.sampled_from(["a", "b", "ab", " ", "\n", "é", "船", "🛶", "<tool_call>", "<to", "th"])

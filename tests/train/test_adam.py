@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from recollect.config.engine import LossConfig, OptimConfig
+from recollect.models.model import ModelConfig, load_model
 from recollect.train import checkpoint
 from recollect.train.adam import RoamingAdamW
-from recollect.train.model import ModelConfig, load_model
 from recollect.train.rows import Row
-from recollect.train.settings import LossConfig, OptimConfig
 from recollect.train.trainer import Trainer
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 from tests.train.test_trainer import random_samples
 
 SETTINGS = dict(lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1)

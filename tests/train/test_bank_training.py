@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 import torch
 
+from recollect.accuracy import Accuracy
 from recollect.agents.bank import BankAgent
 from recollect.agents.bank_prompts import BankPrompts
-from recollect.config import TrainConfig
-from recollect.presets import preset
+from recollect.chat.tools import Limits
+from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
+from recollect.config.presets import preset
+from recollect.config.rollout import LocalConfig, RolloutConfig, ValidationConfig
+from recollect.config.train import TrainConfig
 from recollect.rollout import Group
-from recollect.rollout_settings import LocalConfig, RolloutConfig, ValidationConfig
-from recollect.runs import Run, read_metrics
+from recollect.runs.run import Run, read_metrics
 from recollect.samples import make_samples
-from recollect.tasks.ledger import Ledger
-from recollect.tools import Limits
+from recollect.tasks.made.ledger import Ledger
 from recollect.train.comparison import ESTIMATORS, split_local
-from recollect.train.learner import Learner
 from recollect.train.loop import train
-from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
-from recollect.validation import Accuracy
-from tests.tiny import tiny_model
+from recollect.train.rollouts import Learner
+from tests.support.tiny import tiny_model
 
 
 class Watching:

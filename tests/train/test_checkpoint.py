@@ -9,14 +9,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from recollect.config.engine import LoraConfig, LossConfig, ModelConfig, OptimConfig
 from recollect.errors import UserError
+from recollect.models.model import LoadedModel, load_model
+from recollect.models.trie.pack import pack
 from recollect.train import checkpoint
-from recollect.train.batch import pack
-from recollect.train.model import LoadedModel, load_model
-from recollect.train.settings import LoraConfig, LossConfig, ModelConfig, OptimConfig
 from recollect.train.trainer import Trainer
 from recollect.types import Sample
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 KINDS = {
     "llama": {},

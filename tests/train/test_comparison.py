@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from recollect.config.engine import LossConfig
+from recollect.config.presets import preset
+from recollect.config.rollout import OverlongConfig, RolloutConfig
 from recollect.errors import UserError
-from recollect.presets import preset
-from recollect.rollout_settings import OverlongConfig, RolloutConfig
 from recollect.train.comparison import charge, learned_from
-from recollect.train.settings import LossConfig
 from recollect.types import Context, Episode, Failure, Task, Turn
 
 

@@ -11,19 +11,18 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from recollect.config import TrainConfig
+from recollect.commands.dry_run import held
+from recollect.config.engine import CriticConfig, LoraConfig, ModelConfig, OptimConfig
+from recollect.config.presets import preset
+from recollect.config.rollout import RolloutConfig, ValidationConfig
+from recollect.config.train import TrainConfig
 from recollect.errors import UserError
-from recollect.plan import held
-from recollect.presets import preset
-from recollect.rollout_settings import RolloutConfig, ValidationConfig
-from recollect.runs import Run, read_metrics, without_times
+from recollect.runs.run import Run, read_metrics, without_times
 from recollect.train import checkpoint
 from recollect.train.critic import Critic, explained_variance, load_critic, value_loss
-from recollect.train.learner import Learner
 from recollect.train.loop import train
-from recollect.train.settings import CriticConfig, LoraConfig, ModelConfig, OptimConfig
-from tests.tiny import tiny_model
-from tests.train.plain import (
+from recollect.train.rollouts import Learner
+from tests.support.plain import (
     KINDS,
     gradients,
     make_model,
@@ -32,6 +31,7 @@ from tests.train.plain import (
     relative_error,
     sample,
 )
+from tests.support.tiny import tiny_model
 
 OPTIM = OptimConfig(warmup_steps=0, weight_decay=0.0)
 

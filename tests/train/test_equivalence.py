@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from recollect.config.engine import LossConfig, OptimConfig
+from recollect.models.model import LoadedModel
+from recollect.models.trie.pack import Bucket
 from recollect.train import predictions
-from recollect.train.batch import Bucket
-from recollect.train.model import LoadedModel
-from recollect.train.settings import LossConfig, OptimConfig
 from recollect.train.trainer import Trainer
 from recollect.types import Sample
-from tests.train.plain import (
+from tests.support.plain import (
     KINDS,
     gradients,
     make_model,

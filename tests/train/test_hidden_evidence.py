@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import replace
 
 from recollect.agents.fold import FoldAgent
+from recollect.config.engine import ModelConfig
+from recollect.config.presets import preset
+from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.memory.text import TextMemory
-from recollect.presets import preset
-from recollect.rollout_settings import RolloutConfig, ValidationConfig
-from recollect.tasks.babilong import BabiLong
-from recollect.tasks.ruler import Ruler
-from recollect.train.learner import Learner
-from recollect.train.settings import ModelConfig
+from recollect.tasks.haystacks.babilong import BabiLong
+from recollect.tasks.haystacks.ruler import Ruler
+from recollect.train.rollouts import Learner
 from recollect.train.wiring import make_reward
 from recollect.types import Episode
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 
 class Nobody:

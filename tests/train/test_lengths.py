@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from recollect.cli import main
-from recollect.config import TrainConfig
-from recollect.engines.verl.folder import drawn
+from recollect.config.presets import preset
+from recollect.config.rollout import RolloutConfig, ValidationConfig
+from recollect.config.train import TrainConfig
+from recollect.engines.verl.run.folder import drawn
 from recollect.errors import UserError
-from recollect.presets import preset
-from recollect.rollout_settings import RolloutConfig, ValidationConfig
-from recollect.tasks.jsonl import Jsonl
-from recollect.tasks.ledger import Ledger
-from recollect.tasks.ledger_folder import LedgerFiles
-from recollect.tasks.locomo_folder import Locomo
-from recollect.tasks.memagent import MemAgentRows
+from recollect.tasks.conversations.locomo_folder import Locomo
+from recollect.tasks.documents.memagent import MemAgentRows
+from recollect.tasks.files.jsonl import Jsonl
+from recollect.tasks.made.ledger import Ledger
+from recollect.tasks.made.ledger_folder import LedgerFiles
 from recollect.tasks.multiples import stretched
-from recollect.train.learner import check_tasks
+from recollect.train.rollouts import check_tasks
 
 
 def own_data(folder: Path, **changes) -> TrainConfig:

@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from recollect.accuracy import Accuracy
 from recollect.advantages import step_advantages
 from recollect.agents.fold import FoldAgent, FoldPrompts
-from recollect.config import TrainConfig
+from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
+from recollect.config.presets import PRESETS, preset
+from recollect.config.rollout import OverlongConfig, RolloutConfig, ValidationConfig
+from recollect.config.train import TrainConfig
 from recollect.errors import UserError
-from recollect.presets import PRESETS, preset
 from recollect.rollout import Group
-from recollect.rollout_settings import OverlongConfig, RolloutConfig, ValidationConfig
-from recollect.runs import Run, read_metrics
+from recollect.runs.run import Run, read_metrics
 from recollect.train.comparison import compare, differs
-from recollect.train.learner import Learner
 from recollect.train.loop import refuse_dead, train
-from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
+from recollect.train.rollouts import Learner
 from recollect.types import Episode, Failure
-from recollect.validation import Accuracy
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 
 class Nobody:

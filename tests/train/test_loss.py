@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from recollect.config.engine import LossConfig
 from recollect.errors import UserError
 from recollect.train import loss
 from recollect.train.loss import LossStats, TrainedTokens, low_var_kl, policy_loss
-from recollect.train.settings import LossConfig
 
 
 def tokens(ratios: list[float], advantages: list[float], **more) -> TrainedTokens:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.train.model import LoadedModel
+from recollect.config.engine import LoraConfig, LossConfig, OptimConfig
+from recollect.models.model import LoadedModel
 from recollect.train.predictions import Predictions
-from recollect.train.settings import LoraConfig, LossConfig, OptimConfig
 from recollect.train.trainer import Trainer
 from recollect.types import Sample
-from tests.train.plain import (
+from tests.support.plain import (
     gradients,
     make_model,
     plain_logprobs,

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from recollect.agent_settings import AgentConfig
+from recollect.accuracy import Accuracy
 from recollect.agents.callback import CallbackAgent, CallbackPrompts
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent, GatedPrompts
@@ -21,23 +21,23 @@ from recollect.agents.named import agents
 from recollect.agents.parallel import ParallelAgent
 from recollect.agents.parallel_prompts import ParallelPrompts
 from recollect.cli import main
-from recollect.config import TrainConfig
-from recollect.episodes import read_episodes
+from recollect.commands.dry_run import estimate
+from recollect.config.agents import AgentConfig
+from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
+from recollect.config.presets import PRESETS, preset
+from recollect.config.rollout import LocalConfig, RolloutConfig, ValidationConfig
+from recollect.config.train import TrainConfig
 from recollect.errors import UserError
-from recollect.plan import estimate
-from recollect.presets import PRESETS, preset
-from recollect.reading_rewards import WithCallbacks, WithGates, WithRounds
+from recollect.rewards.reading import WithCallbacks, WithGates, WithRounds
 from recollect.rollout import Group
-from recollect.rollout_settings import LocalConfig, RolloutConfig, ValidationConfig
-from recollect.runs import Run, read_metrics
-from recollect.tasks.recall import PLAIN, Recall
+from recollect.runs.episodes import read_episodes
+from recollect.runs.run import Run, read_metrics
+from recollect.tasks.made.recall import PLAIN, Recall
 from recollect.train.comparison import compare
-from recollect.train.learner import Learner
 from recollect.train.loop import train
-from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
+from recollect.train.rollouts import Learner
 from recollect.train.wiring import make_reward
-from recollect.validation import Accuracy
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 TAGS = [
     f"<{slash}{n}>" for slash in ("", "/") for n in ("check", "update", "next", "recall", "note")

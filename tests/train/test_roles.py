@@ -13,31 +13,32 @@ import pytest
 import torch
 
 from recollect.advantages import grpo
-from recollect.agent_settings import named_agent
 from recollect.agents.bank import BankAgent
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.agents.gated import GatedAgent
 from recollect.cli import _config, main
-from recollect.config import TrainConfig
+from recollect.commands.held_out import evaluate
+from recollect.commands.train import run_training, train_and_report
+from recollect.config.agents import named_agent
+from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
+from recollect.config.presets import DEMO_MODEL, PRESETS, preset
+from recollect.config.roles import ModelsConfig
+from recollect.config.rollout import RolloutConfig, ValidationConfig
+from recollect.config.train import TrainConfig
 from recollect.errors import UserError
-from recollect.evaluation.held_out import evaluate
-from recollect.presets import DEMO_MODEL, PRESETS, preset
-from recollect.roles import ModelsConfig
+from recollect.models.model import load_model, load_tokenizer
 from recollect.rollout import Group
-from recollect.rollout_settings import RolloutConfig, ValidationConfig
-from recollect.runs import Run, read_metrics
+from recollect.runs.run import Run, read_metrics
 from recollect.samples import make_samples
-from recollect.train import checkpoint, report
-from recollect.train.learner import Learner
+from recollect.train import checkpoint
+from recollect.train import metrics as report
 from recollect.train.loop import train
-from recollect.train.model import load_model, load_tokenizer
-from recollect.train.settings import LossConfig, ModelConfig, OptimConfig
+from recollect.train.rollouts import Learner
 from recollect.train.trainer import Trainer
-from recollect.training import run_training, train_and_report
 from recollect.types import Sample
-from tests.faulty_proxy import faulty_proxy
-from tests.tiny import tiny_model
-from tests.token_server import token_server
+from tests.support.faulty_proxy import faulty_proxy
+from tests.support.tiny import tiny_model
+from tests.support.token_server import token_server
 
 ROLES = ("memory", "answer")
 URL = "http://localhost:8000/v1"

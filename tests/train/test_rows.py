@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recollect.train.rows import Row, sequences, with_episode_ratios
-from tests.train.plain import sample
+from tests.support.plain import sample
 
 # Two contexts of episode 3, the first with two turns; one of episode 1; one that trains nothing.
 SAMPLES = [

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.advantages import grpo
-from recollect.policies.local import LocalPolicy
+from recollect.config.engine import LoraConfig, LossConfig, OptimConfig
+from recollect.models.model import LoadedModel
+from recollect.sampler.dense import LocalPolicy
 from recollect.samples import make_samples
-from recollect.train.model import LoadedModel
 from recollect.train.optimiser import learning_rate
 from recollect.train.predictions import Predictions
-from recollect.train.settings import LoraConfig, LossConfig, OptimConfig
 from recollect.train.trainer import Trainer, split_by_group
 from recollect.types import Context, Episode, Failure, Sample, Sampling, Task, Turn
-from tests.train.plain import make_model, random_samples, sample
+from tests.support.plain import make_model, random_samples, sample
 
 NO_KL = LossConfig(kl_coef=0.0)
 FAST = OptimConfig(lr=1e-2, warmup_steps=0)

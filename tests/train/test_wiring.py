@@ -12,26 +12,26 @@ import pytest
 from recollect.agents.bank import BankAgent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
-from recollect.chat import Model
-from recollect.config import EmbedConfig
-from recollect.delta import MemoryDelta
-from recollect.embed.memories import EmbedOptions, embed_memories
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
+from recollect.config.presets import PRESETS
+from recollect.config.rewards import AnswerAndToolsConfig, AnswerConfig, DeltaConfig
+from recollect.config.train import EmbedConfig
 from recollect.errors import UserError
 from recollect.memory.bank_tools import BankTools
+from recollect.memory.embeddings.memories import EmbedOptions, embed_memories
 from recollect.memory.retrieval import Retrieval
 from recollect.memory.tools import MemoryTools
 from recollect.metrics import token_f1
 from recollect.policies.scripted import ScriptedPolicy, replies
-from recollect.presets import PRESETS
-from recollect.readers import TextReader
-from recollect.rendering import Renderer
-from recollect.reward_settings import AnswerAndToolsConfig, AnswerConfig, DeltaConfig
-from recollect.rewards import AnswerAndTools, AnswerReward
-from recollect.tasks.locomo_folder import Locomo
-from recollect.tasks.recall import Recall
+from recollect.rewards.answers import AnswerAndTools, AnswerReward
+from recollect.rewards.memory_delta import MemoryDelta
+from recollect.rewards.readers import TextReader
+from recollect.tasks.conversations.locomo_folder import Locomo
+from recollect.tasks.made.recall import Recall
 from recollect.train.wiring import make_agent, make_reward
-from tests.bytes_tokenizer import ByteTokenizer
-from tests.world import made_up
+from tests.support.bytes_tokenizer import ByteTokenizer
+from tests.support.world import made_up
 
 CURATOR, DEMO = PRESETS["curator"], PRESETS["demo"]
 TOKENIZER = ByteTokenizer()

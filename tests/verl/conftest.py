@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 
-from recollect.engines.verl.cpu_keys import ENVIRONMENT
+from recollect.engines.verl.cpu.keys import ENVIRONMENT
 from recollect.engines.verl.environment import PLUGIN
 
 if importlib.util.find_spec("verl") is None:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from recollect.engines.verl.outputs import trained_contexts
-from recollect.episodes import read_episodes
-from recollect.presets import TWO_STAGE_MODEL, preset
-from recollect.rollout_settings import RolloutConfig, ValidationConfig
-from recollect.runs import read_metrics
+from recollect.commands.stages.server import served
+from recollect.config.presets import TWO_STAGE_MODEL, preset
+from recollect.config.rollout import RolloutConfig, ValidationConfig
+from recollect.engines.verl.worker.outputs import trained_contexts
+from recollect.runs.episodes import read_episodes
+from recollect.runs.run import read_metrics
 from recollect.serve.settings import ServeConfig
-from recollect.stages.server import served
-from tests.verl.cluster import run
+from tests.support.cluster import run
 
 SMALL = dict(
     rollout=RolloutConfig(tasks=4, n=4),

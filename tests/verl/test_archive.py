@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 import ray
 
-from recollect.engines.verl.archive import find_archive, open_archive
-from recollect.engines.verl.outputs import compact
 from recollect.engines.verl.runner import mistake
+from recollect.engines.verl.worker.archive import find_archive, open_archive
+from recollect.engines.verl.worker.outputs import compact
 from recollect.errors import UserError
 from recollect.types import Failure
-from tests.engines.rows import context, episode
+from tests.support.verl_rows import context, episode
 
 
 @pytest.fixture(scope="module", autouse=True)

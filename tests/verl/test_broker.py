@@ -13,7 +13,7 @@ pytest.importorskip("ray")
 
 import ray
 
-from recollect.engines.verl import broker as brokers
+from recollect.engines.verl.worker import broker as brokers
 from recollect.memory.changes import Growth
 
 
@@ -23,9 +23,9 @@ class Worker:
     def __init__(self, root: str) -> None:
         from pathlib import Path
 
-        from recollect.engines.verl.bases import SharedBases
-        from recollect.engines.verl.broker import find_broker
-        from recollect.engines.verl.stores import BrokeredStores, BrokerLine
+        from recollect.engines.verl.worker.bases import SharedBases
+        from recollect.engines.verl.worker.broker import find_broker
+        from recollect.engines.verl.worker.leases import BrokeredStores, BrokerLine
         from recollect.memory.corpus import Corpus
         from recollect.memory.entries import Draft
 
@@ -94,7 +94,7 @@ def test_it_outlives_the_job_that_started_it(cluster, tmp_path):
     broker = brokers.open_broker()
     ray.get(broker.open.remote("run-9", "t", "n", "w"))
     code = (
-        "import ray; from recollect.engines.verl.broker import open_broker;"
+        "import ray; from recollect.engines.verl.worker.broker import open_broker;"
         f"ray.init(address={address!r}, namespace='two', log_to_driver=False);"
         "print(ray.get(open_broker().live.remote('run-9')))"
     )

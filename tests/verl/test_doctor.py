@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("verl")
 
 from recollect.cli import main
-from recollect.engines.verl import traps
+from recollect.engines.verl.doctor import traps
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,14 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from recollect.cli import _config
-from recollect.engines.verl.flags import FREQUENCIES, SHARED, adopt
-from recollect.engines.verl.launch import plan_launch
-from recollect.engines.verl.options import split_engine
-from recollect.engines.verl.translate import RUN, merged, translate, written
-from recollect.presets import preset
-from recollect.train.settings import LoraConfig, LossConfig, ModelConfig, OptimConfig
-from tests.engines.memagent_script import FLAGS
-from tests.test_recipes import SCRIPTS, command_of
+from recollect.config.engine import LoraConfig, LossConfig, ModelConfig, OptimConfig
+from recollect.config.presets import preset
+from recollect.engines.verl.launch.flags import FREQUENCIES, SHARED, adopt
+from recollect.engines.verl.launch.options import split_engine
+from recollect.engines.verl.launch.start import plan_launch
+from recollect.engines.verl.launch.translate import RUN, merged, translate, written
+from tests.commands.test_recipes import SCRIPTS, command_of
+from tests.support.memagent_script import FLAGS
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recollect.episodes import read_episodes
-from recollect.presets import preset
-from recollect.rollout_settings import RolloutConfig, ValidationConfig
-from recollect.runs import read_metrics
-from recollect.train.settings import OptimConfig
-from tests.verl.cluster import run
+from recollect.config.engine import OptimConfig
+from recollect.config.presets import preset
+from recollect.config.rollout import RolloutConfig, ValidationConfig
+from recollect.runs.episodes import read_episodes
+from recollect.runs.run import read_metrics
+from tests.support.cluster import run
 
 STEPS = 24
 

@@ -11,23 +11,23 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from recollect.chat import Model
-from recollect.config import TrainConfig
-from recollect.engines.verl.crew import Crew
-from recollect.engines.verl.folder import prepare
-from recollect.engines.verl.loop import outputs
-from recollect.engines.verl.policy import ServedPolicy
-from recollect.engines.verl.trainer import spread
-from recollect.presets import preset
+from recollect.chat.chat import Model
+from recollect.config.engine import ModelConfig
+from recollect.config.presets import preset
+from recollect.config.rollout import RolloutConfig, ValidationConfig
+from recollect.config.train import TrainConfig
+from recollect.engines.verl.run.folder import prepare
+from recollect.engines.verl.trainer.trainer import spread
+from recollect.engines.verl.worker.loop import outputs
+from recollect.engines.verl.worker.policy import ServedPolicy
+from recollect.engines.verl.worker.worker import Crew
+from recollect.models.model import load_tokenizer
 from recollect.rollout import Rollout
-from recollect.rollout_settings import RolloutConfig, ValidationConfig
 from recollect.samples import samples_of
 from recollect.train.comparison import compare
-from recollect.train.model import load_tokenizer
-from recollect.train.settings import ModelConfig
 from recollect.train.wiring import make_agent, make_reward
 from recollect.types import Completion, Sampling
-from tests.tiny import tiny_model
+from tests.support.tiny import tiny_model
 
 CALLS = (
     '<tool_call>\n{"name": "add_memory", "arguments": {"content": "a fact"}}\n</tool_call>',

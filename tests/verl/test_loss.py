@@ -13,10 +13,10 @@ from verl.utils.metric import Metric
 from verl.workers.config import FSDPActorConfig
 from verl.workers.utils.losses import ppo_loss
 
-from recollect.engines.verl import loss
+from recollect.config.engine import LossConfig
+from recollect.engines.verl.trainer import loss
 from recollect.train.loss import TrainedTokens, aggregate_of, policy_loss
 from recollect.train.rows import sequences
-from recollect.train.settings import LossConfig
 from recollect.types import Sample
 
 PROMPTS = (3, 1, 5, 2)

@@ -27,8 +27,9 @@ from verl.utils.torch_functional import entropy_from_logits, logprobs_from_logit
 from verl.workers.config import FSDPActorConfig
 
 from recollect import advantages
-from recollect.presets import preset
-from recollect.rollout_settings import OverlongConfig
+from recollect.config.engine import LossConfig
+from recollect.config.presets import preset
+from recollect.config.rollout import OverlongConfig
 from recollect.train.comparison import ESTIMATORS, charge
 from recollect.train.critic import value_loss
 from recollect.train.loss import (
@@ -39,7 +40,6 @@ from recollect.train.loss import (
     truncated_weight,
 )
 from recollect.train.predictions import _predict
-from recollect.train.settings import LossConfig
 from recollect.types import Context, Episode, Task, Turn
 
 SEEDS = range(3)

@@ -12,16 +12,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from recollect.config import TrainConfig
-from recollect.engines.verl.merge import KNOWN, merge
-from recollect.episodes import read_episodes
-from recollect.presets import DEMO_MODEL, preset
-from recollect.rollout_settings import RolloutConfig, ValidationConfig
-from recollect.runs import read_metrics
-from recollect.train.learner import Learner
-from recollect.train.learning import Learning
-from recollect.train.settings import LossConfig, OptimConfig
-from tests.verl.cluster import finish, kill_when, start
+from recollect.config.engine import LossConfig, OptimConfig
+from recollect.config.presets import DEMO_MODEL, preset
+from recollect.config.rollout import RolloutConfig, ValidationConfig
+from recollect.config.train import TrainConfig
+from recollect.engines.verl.trainer.merge import KNOWN, merge
+from recollect.runs.episodes import read_episodes
+from recollect.runs.run import read_metrics
+from recollect.train.learner import Learning
+from recollect.train.rollouts import Learner
+from tests.support.cluster import finish, kill_when, start
 
 STEPS, UPDATES = 3, 2
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from verl.utils.torch_functional import get_cosine_schedule_with_warmup
 
-from recollect.engines.verl.translate import ACTOR, translate
-from recollect.presets import preset
+from recollect.config.engine import OptimConfig
+from recollect.config.presets import preset
+from recollect.engines.verl.launch.translate import ACTOR, translate
 from recollect.train.optimiser import learning_rate
-from recollect.train.settings import OptimConfig
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 5])

@@ -25,17 +25,18 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.v1 import agent_loop_tq, utils
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from recollect.config import TrainConfig
-from recollect.engines.verl import loss, runner
-from recollect.engines.verl.archive import Taken
-from recollect.engines.verl.loop import MemoryLoop, outputs
-from recollect.engines.verl.trainer import MemoryTrainer, spread
+from recollect.config.presets import preset
+from recollect.config.train import TrainConfig
+from recollect.engines.verl import runner
+from recollect.engines.verl.trainer import loss
+from recollect.engines.verl.trainer.trainer import MemoryTrainer, spread
+from recollect.engines.verl.worker.archive import Taken
+from recollect.engines.verl.worker.loop import MemoryLoop, outputs
 from recollect.errors import UserError
-from recollect.presets import preset
 from recollect.train.comparison import compare
-from recollect.train.report import episode_metrics
+from recollect.train.metrics import episode_metrics
 from recollect.types import Episode, Failure
-from tests.engines.rows import context, episode, task
+from tests.support.verl_rows import context, episode, task
 
 Worker = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
@@ -247,11 +248,11 @@ def test_5_what_is_trained_are_the_rewards_of_contexts(monkeypatch, stored):
 
 def test_7_the_loop_is_registered_once_and_made_anew_for_every_episode():
     entry = agent_loop._agent_loop_registry["recollect"]
-    assert entry == {"_target_": "recollect.engines.verl.loop.MemoryLoop"}
+    assert entry == {"_target_": "recollect.engines.verl.worker.loop.MemoryLoop"}
     assert composed().actor_rollout_ref.rollout.agent.agent_loop_config_path is None
     import importlib
 
-    importlib.reload(importlib.import_module("recollect.engines.verl.loop"))
+    importlib.reload(importlib.import_module("recollect.engines.verl.worker.loop"))
     assert agent_loop._agent_loop_registry["recollect"] is entry
 
 
@@ -336,7 +337,7 @@ def test_14_and_15_what_does_not_take_several_contexts_is_refused(override):
 
 
 def test_gspo_over_an_episode_is_refused():
-    from recollect.train.settings import LossConfig
+    from recollect.config.engine import LossConfig
 
     loss.refuse(LossConfig(kind="gspo", scope="context"))
     with pytest.raises(UserError, match="turn or context"):

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from recollect.episodes import read_episodes
-from recollect.presets import preset
-from recollect.rollout_settings import RolloutConfig, ValidationConfig
-from recollect.runs import read_metrics
-from recollect.train.settings import LossConfig, OptimConfig
-from tests.verl.cluster import run
-from tests.verl.widened import widened
+from recollect.config.engine import LossConfig, OptimConfig
+from recollect.config.presets import preset
+from recollect.config.rollout import RolloutConfig, ValidationConfig
+from recollect.runs.episodes import read_episodes
+from recollect.runs.run import read_metrics
+from tests.support.cluster import run
+from tests.support.widened import widened
 
 pytest.importorskip("vllm")
 

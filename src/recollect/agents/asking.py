@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from recollect.agents.prompts import fill, solve_from
-from recollect.chat import Chats, Model
+from recollect.chat.chat import Chats, Model
+from recollect.chat.rendering import Message, Part, Tokenizer
 from recollect.concurrency import concurrently
-from recollect.rendering import Message, Part, Tokenizer
 from recollect.types import Question
 
 PROBLEM = "<problem>\n{problem}\n</problem>\n\nYour answer:"

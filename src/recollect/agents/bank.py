@@ -13,17 +13,17 @@ from recollect.agents.prompts import fill
 from recollect.agents.reading import read_and_ask
 from recollect.agents.windows import Span, spans
 from recollect.bounds import FROM_1, check_bounds
-from recollect.chat import Chat, Chats, Reply
+from recollect.chat.chat import Chat, Chats, Reply
+from recollect.chat.rendering import Part, Tokenizer
+from recollect.chat.tool_calls import Parsed, parse_reply
+from recollect.chat.tool_loop import converse
+from recollect.chat.tools import Call, Limits, Malformed, ToolBox
 from recollect.concurrency import concurrently
-from recollect.conversation import converse
 from recollect.errors import UserError
 from recollect.memory.bank import BankMemory
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.passages import Passages
 from recollect.memory.store import Embed
-from recollect.rendering import Part, Tokenizer
-from recollect.toolcalls import Parsed, parse_reply
-from recollect.tools import Call, Limits, Malformed, ToolBox
 from recollect.types import Question, Task
 
 NO_MEMORY = "Nothing yet"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from recollect.chat import Chats
+from recollect.chat.chat import Chats
 from recollect.memory.base import Memory
 from recollect.types import Task
 

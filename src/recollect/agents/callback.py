@@ -15,7 +15,7 @@ from recollect.agents.reading import read_and_ask
 from recollect.agents.tags import part, spoken
 from recollect.agents.windows import Span, spans
 from recollect.bounds import FROM_1, check_bounds
-from recollect.chat import Chats
+from recollect.chat.chat import Chats
 from recollect.errors import UserError
 from recollect.memory.history import HistoryMemory
 from recollect.types import Question, Task

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from recollect.chat import ContextFull
-from recollect.rendering import Tokenizer
+from recollect.chat.chat import ContextFull
+from recollect.chat.rendering import Tokenizer
 
 Truncation = Literal["head", "tail", "middle", "error"]
 TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from recollect.agents.asking import FROM_KNOWLEDGE, ask
 from recollect.agents.prompts import fill
 from recollect.bounds import FROM_1, check_bounds
-from recollect.chat import Chats
+from recollect.chat.chat import Chats
 from recollect.memory.text import TextMemory
 from recollect.types import Task
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from recollect.bounds import FROM_1, check_bounds
-from recollect.chat import Chats
+from recollect.chat.chat import Chats
+from recollect.chat.rendering import Message, system, user
+from recollect.chat.tool_loop import converse
+from recollect.chat.tools import Limits, ToolBox
 from recollect.concurrency import concurrently
-from recollect.conversation import converse
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import FACETS, facet
 from recollect.memory.retrieval import Retrieval
 from recollect.memory.store import Store
 from recollect.memory.tools import MemoryTools
-from recollect.readers import READ_PROMPT, reader_text
-from recollect.rendering import Message, system, user
-from recollect.tools import Limits, ToolBox
+from recollect.rewards.readers import READ_PROMPT, reader_text
 from recollect.types import Task
 
 _FIELD = re.compile(r"\{(card|operations|question)\}")

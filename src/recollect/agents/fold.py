@@ -14,10 +14,10 @@ from recollect.agents.prompts import check_fields, fill, solve_from
 from recollect.agents.reading import read_and_ask
 from recollect.agents.windows import Span, Window, spans, windows
 from recollect.bounds import FROM_1, check_bounds
-from recollect.chat import Chats
+from recollect.chat.chat import Chats
+from recollect.chat.rendering import Message, Part, Tokenizer
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
-from recollect.rendering import Message, Part, Tokenizer
 from recollect.types import Question, Task
 
 NO_MEMORY = "No previous memory"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from recollect.agents.asking import ask, from_text, room_for_text, tokenizer_of
 from recollect.agents.clipping import TRUNCATIONS, Truncation, clip
 from recollect.bounds import FROM_1, check_bounds
-from recollect.chat import Chats
+from recollect.chat.chat import Chats
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
 from recollect.types import Question, Task

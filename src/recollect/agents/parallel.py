@@ -15,11 +15,11 @@ from recollect.agents.parallel_prompts import ParallelPrompts, parse_note
 from recollect.agents.prompts import fill
 from recollect.agents.windows import Span, is_due, spans
 from recollect.bounds import FROM_1, check_bounds
-from recollect.chat import Chat, Chats, Reply
+from recollect.chat.chat import Chat, Chats, Reply
+from recollect.chat.rendering import Message, Part
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
-from recollect.rendering import Message, Part
 from recollect.types import Question, Task
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from recollect.chat.rendering import Message, Part, user
 from recollect.errors import UserError
-from recollect.rendering import Message, Part, user
 
 BOXED = "put the answer in \\boxed{}"
 """How every agent asks for answers, so that they compare."""

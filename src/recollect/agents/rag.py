@@ -13,7 +13,7 @@ from typing import Literal
 from recollect.agents.asking import ask, from_text, room_for_text, tokenizer_of
 from recollect.agents.windows import is_due, windows
 from recollect.bounds import FROM_1, check_bounds
-from recollect.chat import Chats
+from recollect.chat.chat import Chats
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import number_of

@@ -15,10 +15,10 @@ from recollect.agents.prompts import fill, solve_from
 from recollect.agents.reading import read_and_ask
 from recollect.agents.windows import Span, spans
 from recollect.bounds import FROM_1, check_bounds
-from recollect.chat import Chats, Reply
+from recollect.chat.chat import Chats, Reply
+from recollect.chat.rendering import Part
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
-from recollect.rendering import Part
 from recollect.types import Question, Task
 
 UPDATE = (

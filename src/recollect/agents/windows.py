@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from recollect.rendering import Tokenizer
+from recollect.chat.rendering import Tokenizer
 from recollect.types import Question, Task
 
 Window = tuple[list[int], int]

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from recollect.validation import Accuracy
+from recollect.accuracy import Accuracy
 
 SPARKS = "▁▂▃▄▅▆▇█"
 BAR = 20

@@ -16,14 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from recollect.display.figures import (
-    accuracy_table,
-    clean,
-    duration,
-    plain_table,
-    sparkline,
-)
-from recollect.validation import Accuracy
+from recollect.accuracy import Accuracy
+from recollect.display.figures import accuracy_table, clean, duration, plain_table, sparkline
 
 STEPS = 8
 """Steps shown at once."""

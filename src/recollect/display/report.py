@@ -11,8 +11,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from recollect.accuracy import Accuracy
 from recollect.display.figures import accuracy_table, count, duration
-from recollect.validation import Accuracy
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 from recollect.errors import UserError
 from recollect.evaluation import summary
 from recollect.evaluation.costs import Prices, Spending
+from recollect.evaluation.folder import read_config, read_episodes
 from recollect.evaluation.judging import judge_episodes, measure_judge
 from recollect.evaluation.records import Record, questions
 from recollect.evaluation.results import Cell, Comparison, Example, Results, Score
@@ -24,8 +25,7 @@ from recollect.evaluation.scoring import (
     first_metric,
     score_record,
 )
-from recollect.evaluation.store import read_config, read_episodes
-from recollect.judge import Judge
+from recollect.rewards.judge import Judge
 
 CLOSED_BOOK = "closed_book"
 EXAMPLES = 3

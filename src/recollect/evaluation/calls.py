@@ -15,10 +15,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from recollect.chat import Model
-from recollect.disk import replacing
+from recollect.chat.chat import Model
+from recollect.chat.policy import Policy, Speaker, Spoken, SpokenCall
 from recollect.evaluation.lines import Lines, read_lines
-from recollect.policies.base import Policy, Speaker, Spoken, SpokenCall
+from recollect.files import replacing
 from recollect.types import Completion, Sampling
 
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.agents.base import Agent
-from recollect.chat import Model
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Tokenizer
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.evaluation.calls import recorded
+from recollect.evaluation.folder import Store
 from recollect.evaluation.jobs import Grid, Job
 from recollect.evaluation.records import Record, episode_record
-from recollect.evaluation.store import Store
 from recollect.evaluation.texts import Texts
 from recollect.memory.base import Memory
-from recollect.rendering import Tokenizer
-from recollect.rewards import Score
+from recollect.rewards.base import Score
 from recollect.rollout import Rollout
 from recollect.tasks.lengths import estimate_tokens
 from recollect.types import Episode

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from recollect.judge import ABSTENTION
+from recollect.rewards.judge import ABSTENTION
 from recollect.types import Question
 
 

@@ -17,8 +17,8 @@ from recollect.evaluation.judge_pairs import PAIRS, Pair
 from recollect.evaluation.records import Record, questions
 from recollect.evaluation.results import JudgeError, JudgeKind, Score
 from recollect.evaluation.scoring import cut
-from recollect.judge import Judge
 from recollect.metrics import final_answer, wilson
+from recollect.rewards.judge import Judge
 from recollect.types import Question
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from recollect.disk import refusals
-from recollect.episodes import plain
 from recollect.errors import UserError
+from recollect.files import refusals
+from recollect.runs.episodes import plain
 
 _encode = json.JSONEncoder(separators=(",", ":"), default=plain).encode
 _BLOCK = 1 << 16

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from recollect.chat import Model
+from recollect.chat.chat import Model
 from recollect.errors import UserError
 from recollect.evaluation.options import EvalOptions
 from recollect.types import Sampling
@@ -44,8 +44,8 @@ def _open(where: str, options: EvalOptions) -> tuple[Model, dict[str, Any]]:
 
 
 def _served(url: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, dict[str, Any]]:
-    from recollect.connect import connect
-    from recollect.policies.endpoint import Endpoint
+    from recollect.models.connect import connect
+    from recollect.policies.client import Endpoint
     from recollect.policies.served import EndpointPolicy, EndpointSpeaker
 
     endpoint = Endpoint(url, options.served_model, concurrency=max(256, options.concurrency))
@@ -59,15 +59,15 @@ def _served(url: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
 
 def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, dict[str, Any]]:
     try:
-        from recollect.policies.sampler import open_sampler
-        from recollect.train.model import check_folder, load_model
+        from recollect.models.model import check_folder, load_model
+        from recollect.sampler.choice import open_sampler
     except ImportError as error:
         raise UserError(
             f"a model folder needs torch and transformers ({error})",
             "pip install 'recollect[local]', or name a server with --model http://...",
         ) from error
-    from recollect.rendering import Renderer
-    from recollect.train.settings import ModelConfig
+    from recollect.chat.rendering import Renderer
+    from recollect.config.engine import ModelConfig
 
     check_folder(path, "model")
     loaded = load_model(ModelConfig(path, options.device, threads=options.threads))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from recollect.chat.rendering import Tokenizer
 from recollect.evaluation.calls import Calls
 from recollect.evaluation.jobs import Job
 from recollect.evaluation.texts import TaskText
-from recollect.rendering import Tokenizer
 from recollect.types import Context, Episode, Question, Task
 
 Record = dict[str, Any]

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from recollect.disk import replacing
 from recollect.errors import UserError
+from recollect.files import replacing
 
 VERSION = 1
 NAME = "results.json"

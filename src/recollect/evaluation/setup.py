@@ -15,10 +15,10 @@ from recollect.agents.base import Agent
 from recollect.agents.named import agents
 from recollect.errors import UserError
 from recollect.evaluation.assessment import CLOSED_BOOK
+from recollect.evaluation.folder import read_config, write_config
 from recollect.evaluation.jobs import Grid
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions, choose_agents, split_names
-from recollect.evaluation.store import read_config, write_config
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.named import TaskSpec, open_family, parse_specs
 
@@ -66,8 +66,8 @@ def known_agents(options: EvalOptions) -> dict[str, Agent]:
     """Return every agent by name, with the settings that they share."""
     embed = None
     if _embeds(options):
-        from recollect.embed.folder import FolderEmbedder
-        from recollect.embed.live import LiveEmbedder
+        from recollect.memory.embeddings.folder import FolderEmbedder
+        from recollect.memory.embeddings.live import LiveEmbedder
 
         embed = LiveEmbedder(FolderEmbedder(options.embed, _embed_device(options.device)))
     return agents(options.chunk_size, options.max_memory_tokens, options.max_answer_tokens, embed)

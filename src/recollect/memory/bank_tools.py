@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from recollect.chat.tools import Tool, ToolFailed, tool
 from recollect.errors import BoundaryError, UserError, boundary
 from recollect.memory.bank import BankMemory
 from recollect.memory.entries import BadOperation
 from recollect.memory.passages import Passages
 from recollect.memory.search import Mode
-from recollect.memory.words import words
-from recollect.tools import Tool, ToolFailed, tool
+from recollect.memory.terms import words
 
 Label = Callable[[], str]
 """Name the turn that is writing."""

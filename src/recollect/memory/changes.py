@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from recollect.memory.entries import Entry
-from recollect.memory.words import words
+from recollect.memory.terms import words
 
 CountTokens = Callable[[str], int]
 

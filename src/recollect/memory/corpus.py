@@ -21,7 +21,7 @@ import numpy as np
 
 from recollect.errors import UserError
 from recollect.memory.entries import Draft, Entry, Value, checked, facets_of, name_of, plain
-from recollect.memory.words import words
+from recollect.memory.terms import words
 
 _FORMAT = 1
 _RECENT = 4096

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recollect.memory.entries import Entry, facets_of
-from recollect.memory.words import words
+from recollect.memory.terms import words
 
 Stamp = tuple[int, int]
 """Rebuilds so far, and the first slot without a vector."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from recollect.memory.terms import words
 from recollect.memory.text import TextMemory
-from recollect.memory.words import words
 from recollect.types import MemoryOp
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from recollect.memory.corpus import Corpus
 from recollect.memory.edits import Edits, Slots
 from recollect.memory.entries import Filter
-from recollect.memory.words import words
+from recollect.memory.terms import words
 
 Mode = Literal["dense", "bm25", "hybrid"]
 MODES: tuple[Mode, ...] = get_args(Mode)

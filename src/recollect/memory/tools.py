@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from recollect.bounds import FROM_1, check_bounds
+from recollect.chat.tools import Tool, ToolFailed, tool
 from recollect.errors import BoundaryError, UserError, boundary
 from recollect.memory.entries import BadOperation, Entry, Filter, Value, facet
 from recollect.memory.search import MODES, Mode
 from recollect.memory.store import Store
-from recollect.tools import Tool, ToolFailed, tool
 from recollect.types import MemoryOp
 
 Operation = Literal["create", "update", "delete", "merge", "split"]

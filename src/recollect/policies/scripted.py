@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from recollect.rendering import Tokenizer
+from recollect.chat.rendering import Tokenizer
 from recollect.types import Completion, Sampling, StopReason
 
 Script = Callable[[str], str | Awaitable[str]]

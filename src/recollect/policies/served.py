@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recollect.chat.policy import Speaker, Spoken, SpokenCall
 from recollect.errors import boundary
-from recollect.policies.base import Speaker, Spoken, SpokenCall
-from recollect.policies.endpoint import BadReply, Client, Filtered, WrongTokens
+from recollect.policies.client import BadReply, Client, Filtered, WrongTokens
 from recollect.types import Completion, Sampling, StopReason
 
 STOPPED: dict[str, StopReason] = {

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from recollect.policies.sampler import open_sampler
-from recollect.train.batch import pack
-from recollect.train.model import LoadedModel
+from recollect.models.model import LoadedModel
+from recollect.models.trie.pack import pack
+from recollect.sampler.choice import open_sampler
 from recollect.types import Completion, Sampling
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from recollect.rendering import Tokenizer
+from recollect.chat.rendering import Tokenizer
 from recollect.serve.refusal import Refusal
 from recollect.serve.requests import ChatMessage, ToolCall
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from recollect.chat.tools import Call
+from recollect.models.model import HFTokenizer
 from recollect.serve.engine import Score
 from recollect.serve.text import Growing, cut
 from recollect.serve.toolreplies import ToolReader, call_shape
-from recollect.tools import Call
-from recollect.train.model import HFTokenizer
 from recollect.types import Completion, Sampling
 
 Token = tuple[int, float]

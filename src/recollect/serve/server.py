@@ -14,14 +14,14 @@ from pathlib import Path
 
 import uvicorn
 
-from recollect.disk import refusals, replacing
 from recollect.errors import UserError
+from recollect.files import refusals, replacing
+from recollect.models.model import LoadedModel
 from recollect.serve.app import make_app
 from recollect.serve.engine import Engine
 from recollect.serve.service import Service
 from recollect.serve.settings import ServeConfig
 from recollect.serve.source import Source, find_source
-from recollect.train.model import LoadedModel
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from recollect.models.model import HFTokenizer
 from recollect.seeds import derive
 from recollect.serve.engine import Engine
 from recollect.serve.prompts import render
@@ -25,7 +26,6 @@ from recollect.serve.requests import Asked, ChatAsked, ChatMessage, CompletionAs
 from recollect.serve.settings import Limits
 from recollect.serve.text import Growing
 from recollect.serve.toolreplies import ToolReader
-from recollect.train.model import HFTokenizer
 from recollect.types import Completion, Sampling
 
 T = TypeVar("T")

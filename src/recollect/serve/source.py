@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recollect.checkpoints import MANIFEST, find_checkpoint, list_checkpoints
+from recollect.config.engine import LoraConfig, ModelConfig
 from recollect.errors import UserError
+from recollect.models.model import LoadedModel, check_folder, load_model
+from recollect.runs.checkpoints import MANIFEST, find_checkpoint, list_checkpoints
 from recollect.train.checkpoint import load_weights
-from recollect.train.model import LoadedModel, check_folder, load_model
-from recollect.train.settings import LoraConfig, ModelConfig
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from recollect.chat import Chat, Model, Reply
-from recollect.policies.base import Policy
-from recollect.rendering import Renderer
+from recollect.chat.chat import Chat, Model, Reply
+from recollect.chat.policy import Policy
+from recollect.chat.rendering import Renderer
+from recollect.chat.tool_calls import CLOSE, OPEN, parse_reply
+from recollect.chat.tools import Call
+from recollect.models.model import HFTokenizer
 from recollect.serve.text import Growing
-from recollect.toolcalls import CLOSE, OPEN, parse_reply
-from recollect.tools import Call
-from recollect.train.model import HFTokenizer
 from recollect.types import Completion, Context, Turn
 
 THINK, THOUGHT = "<think>", "</think>"

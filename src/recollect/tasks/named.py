@@ -20,7 +20,7 @@ from recollect.tasks.base import TaskFamily
 from recollect.tasks.lengths import estimate_tokens, parse_length, show_length
 
 if TYPE_CHECKING:
-    from recollect.tasks.documents import DocumentTasks
+    from recollect.tasks.documents.documents import DocumentTasks
 
 _SPEC = re.compile(
     r"(?P<name>[^:@#]+)(?::(?P<variant>[^@#]*))?(?:@(?P<length>[^#]*))?(?:#(?P<position>.*))?"
@@ -122,14 +122,14 @@ def refuse(spec: TaskSpec, *parts: str) -> None:
 
 
 def _recall(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.recall import Recall
+    from recollect.tasks.made.recall import Recall
 
     refuse(spec, "variant", "documents", "position")
     return replace(Recall(), chunks=_chunks(Recall(chunks=32), spec.length or 1024))
 
 
 def _ledger(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.ledger import Ledger
+    from recollect.tasks.made.ledger import Ledger
 
     refuse(spec, "documents", "position")
     if not spec.variant:
@@ -143,21 +143,21 @@ def _ledger(spec: TaskSpec, folder: Path) -> TaskFamily:
 
 
 def _ledger_file(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.ledger_folder import LedgerFiles
+    from recollect.tasks.made.ledger_folder import LedgerFiles
 
     refuse(spec, "length", "documents", "position")
     return LedgerFiles(folder, spec.variant or "ss10")
 
 
 def _world(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.world import World
+    from recollect.tasks.made.world import World
 
     refuse(spec, "variant", "length", "documents", "position")
     return World()
 
 
 def _ruler(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.ruler import Ruler
+    from recollect.tasks.haystacks.ruler import Ruler
 
     refuse(spec, "documents")
     family = Ruler(folder=folder)
@@ -170,7 +170,7 @@ def _ruler(spec: TaskSpec, folder: Path) -> TaskFamily:
 
 
 def _babilong(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.babilong import BabiLong
+    from recollect.tasks.haystacks.babilong import BabiLong
 
     refuse(spec, "documents")
     family = BabiLong(folder=folder)
@@ -183,14 +183,14 @@ def _babilong(spec: TaskSpec, folder: Path) -> TaskFamily:
 
 
 def _longmemeval(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.longmemeval import LongMemEval
+    from recollect.tasks.conversations.longmemeval import LongMemEval
 
     refuse(spec, "length", "documents", "position")
     return LongMemEval(spec.variant or "s", folder)
 
 
 def _locomo(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.locomo_qa import LocomoQA
+    from recollect.tasks.conversations.locomo_qa import LocomoQA
 
     refuse(spec, "length", "documents", "position")
     family = LocomoQA(folder=folder)
@@ -198,7 +198,7 @@ def _locomo(spec: TaskSpec, folder: Path) -> TaskFamily:
 
 
 def _beam(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.beam import Beam
+    from recollect.tasks.conversations.beam import Beam
 
     refuse(spec, "length", "documents", "position")
     return Beam(spec.variant or "100k", folder)
@@ -213,25 +213,25 @@ def _place(spec: TaskSpec) -> dict[str, Any]:
 
 
 def _hotpotqa(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.hotpotqa import HotpotQA
+    from recollect.tasks.documents.hotpotqa import HotpotQA
 
     return _among_documents(HotpotQA(folder), spec)
 
 
 def _twowiki(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.twowiki import TwoWiki
+    from recollect.tasks.documents.twowiki import TwoWiki
 
     return _among_documents(TwoWiki(folder), spec)
 
 
 def _musique(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.musique import Musique
+    from recollect.tasks.documents.musique import Musique
 
     return _among_documents(Musique(folder), spec)
 
 
 def _squad(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.squad import Squad
+    from recollect.tasks.documents.squad import Squad
 
     return _among_documents(Squad(folder), spec)
 
@@ -245,14 +245,14 @@ def _among_documents(family: DocumentTasks, spec: TaskSpec) -> TaskFamily:
 
 
 def _memagent(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.memagent import MemAgentRows
+    from recollect.tasks.documents.memagent import MemAgentRows
 
     refuse(spec, "variant", "length", "documents", "position")
     return MemAgentRows(folder)
 
 
 def _jsonl(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.jsonl import Jsonl
+    from recollect.tasks.files.jsonl import Jsonl
 
     refuse(spec, "length", "documents", "position")
     return Jsonl(Path(spec.variant) if spec.variant else folder / "tasks.jsonl")

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from recollect.errors import UserError
-from recollect.train.model import LoadedModel
+from recollect.models.model import LoadedModel
 from recollect.train.optimiser import Optimiser
 
 WEIGHTS, OPTIMISER, COUNTERS = "weights.safetensors", "optimiser.safetensors", "trainer.json"

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 
 from recollect import advantages
-from recollect.config import TrainConfig
+from recollect.config.train import TrainConfig
 from recollect.rollout import Group
 from recollect.samples import make_samples, samples_of
-from recollect.shaping import charged, overlong_charge
+from recollect.train.shaping import charged, overlong_charge
 from recollect.types import Sample
 
 ESTIMATORS: dict[str, advantages.Estimator] = {

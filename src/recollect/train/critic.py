@@ -15,15 +15,15 @@ import numpy as np
 import torch
 
 from recollect.advantages import gae, whitened_tokens
+from recollect.config.engine import CriticConfig, ModelConfig, OptimConfig
 from recollect.errors import UserError
-from recollect.train.batch import plan_micro_batches
+from recollect.models.model import LoadedModel, check_folder, load_model
+from recollect.models.transfer import put
+from recollect.models.trie.pack import plan_micro_batches
 from recollect.train.loss import token_mean
-from recollect.train.model import LoadedModel, check_folder, load_model
 from recollect.train.optimiser import Optimiser
 from recollect.train.predictions import Predictions, by_sample
-from recollect.train.settings import CriticConfig, ModelConfig, OptimConfig
 from recollect.train.trainer import split_by_group
-from recollect.train.transfer import put
 from recollect.types import Sample
 
 

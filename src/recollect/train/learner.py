@@ -1,169 +1,74 @@
-"""What a run works with: its models, agent and reward, and the episodes they make together.
+"""What learns in a run, the policy and perhaps a critic: from a batch of episodes to moved weights.
 
-Knows nothing of updates, run folders or checkpoints.
+Knows nothing of how episodes are made, nor of run folders.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 
-import torch
-
-from recollect.agents.base import Agent, check_window
-from recollect.chat import Model
-from recollect.config import TrainConfig
-from recollect.errors import UserError
-from recollect.forks import choose_forks, find_places
-from recollect.reward_settings import DeltaConfig
-from recollect.rewards import Reward
-from recollect.rollout import Group, Rollout
-from recollect.seeds import derive
-from recollect.tasks.multiples import stretched
-from recollect.train.cast import Cast
-from recollect.train.comparison import differs, learned_from
-from recollect.train.critic import load_critic
-from recollect.train.model import LoadedModel
-from recollect.train.watcher import Watcher, counter
-from recollect.train.wiring import make_agent, make_reward
+from recollect.rollout import Group
+from recollect.train import checkpoint
+from recollect.train import metrics as report
+from recollect.train.comparison import charge, learned_from, make_batch, split_local
+from recollect.train.critic import Critic
+from recollect.train.rollouts import Learner
+from recollect.train.trainer import Trainer
 
 
-@dataclass
-class Learner:
-    """What a run works with: one model that samples and learns, and fixed ones.
+class Learning:
+    """The trainer of the policy, and the critic that judges its tokens where there is one."""
 
-    A batch of episodes leaves nothing cached: an update makes it stale and needs its memory, and a
-    resumed run, which has nothing of earlier batches, must compute what one never killed does.
-    """
-
-    config: TrainConfig
-    cast: Cast
-    agent: Agent
-    critic: LoadedModel | None = None
-    _reward: Reward | None = None
-
-    @classmethod
-    def open(cls, config: TrainConfig, learns: bool = True) -> Learner:
-        """Load the model, put a sampler on its weights, and connect to fixed ones.
-
-        What is needed for nothing but learning, a critic, is loaded only if `learns`.
-        """
-        torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
-        cast = Cast.open(config)
-        check_window(config.agent, cast.window)
-        check_tasks(config, config.val.length_tasks if learns else config.val.tasks)
-        critic = None
-        if learns and config.advantage == "gae" and cast.trained:
-            critic = load_critic(config.model, config.critic, cast.trained)
-        return cls(config, cast, make_agent(config), critic)
-
-    @property
-    def model(self) -> LoadedModel:
-        """The weights that learn."""
-        if self.cast.trained is None:
-            raise nothing_learns()
-        return self.cast.trained
-
-    def rollout(self, temperature: float, top_p: float) -> Rollout:
-        """Put every model into its role."""
-        models = self.cast.sampling(temperature, top_p)
-        settings = self.config.rollout
-        reward = self.reward(models["answer"])
-        return Rollout(self.agent, models, reward, settings.concurrency, settings.timeout)
-
-    def reward(self, model: Model) -> Reward:
-        """Return the run's reward; one that the policy reads for is new for every batch."""
-        settings = self.config.reward
-        if isinstance(settings, DeltaConfig) and settings.reader == "policy":
-            return make_reward(self.config, model)
-        self._reward = self._reward or make_reward(self.config, model)
-        return self._reward
-
-    async def generate(self, step: int, watcher: Watcher) -> list[Group]:
-        """Run the step's training episodes."""
-        settings = self.config.rollout
-        times = settings.times(step)
-        family = self.config.tasks.longer(times) if times > 1 else self.config.tasks
-        rollout = self.rollout(settings.temperature, settings.top_p)
-        # A step's tasks are its own, drawn on or not: what it does depends on no earlier step.
-        unused = itertools.count((step - 1) * settings.tasks * (settings.refills + 1))
-        groups: list[Group] = []
-        met: Counter[str] = Counter()
-        for _ in range(settings.refills + 1):
-            missing = settings.tasks - sum(differs(self.config, group) for group in groups)
-            if not missing:
-                break
-            indices = itertools.islice(unused, missing)
-            tasks = [family.task(i, self.config.seed, "train") for i in indices]
-            count = counter(watcher, "rollout", len(tasks) * settings.n)
-            key = (self.config.seed, step)
-            groups += await rollout.groups(tasks, settings.n, key, count, met)
-        groups += await self._again(rollout, step, groups, watcher)
-        self.cast.reset()
-        return groups
-
-    async def _again(
-        self, rollout: Rollout, step: int, groups: list[Group], watcher: Watcher
-    ) -> list[Group]:
-        """Run the rest of some of a step's episodes again, where the settings ask for it."""
-        local, key = self.config.local, (self.config.seed, step)
-        if not local.n:
-            return []
-        forks = [
-            fork
-            for g, group in enumerate(learned_from(self.config, groups))
-            for fork in choose_forks(group, local.forks, (*key, g))
-        ]
-        done = [episode for group in groups for episode in group if episode.ok]
-        if done and all(len(episode.contexts) < 2 for episode in done):
-            raise UserError(
-                "episodes of a single context have no middle to be run again from",
-                "set --local.n 0, or choose an agent that reads in several contexts",
+    def __init__(self, learner: Learner) -> None:
+        config = self.config = learner.config
+        self.trainer = Trainer(
+            learner.model,
+            config.loss,
+            config.optim,
+            updates_per_step=config.updates_per_step,
+            epochs=config.epochs,
+            token_budget=config.token_budget,
+            temperature=config.rollout.temperature,
+            local_weight=config.local.weight,
+        )
+        self.critic: Critic | None = None
+        if learner.critic:
+            self.critic = Critic(
+                learner.critic,
+                config.critic,
+                config.optim,
+                config.updates_per_step,
+                config.epochs,
+                config.token_budget,
             )
-        if done and not find_places(done):
-            watcher.note(
-                f"step {step}: --local.n runs nothing again, because nobody who learns speaks after"
-                " an episode's first context"
-            )
-        count = counter(watcher, "run again", len(forks) * local.n)
-        return await rollout.again(forks, local.n, key, count)
 
-    async def validate(
-        self, watcher: Watcher, times: int = 1, tasks: int | None = None
-    ) -> list[Group]:
-        """Run held-out episodes, at a multiple of the training length."""
-        settings = self.config.val
-        family = self.config.tasks.longer(times)
-        held_out = [
-            family.task(i, self.config.seed, "test") for i in range(tasks or settings.tasks)
-        ]
-        rollout = self.rollout(settings.temperature, settings.top_p)
-        count = counter(watcher, f"validation at {times}x", len(held_out) * settings.n)
-        key = (self.config.seed, "validation")
-        groups = await rollout.groups(held_out, settings.n, key, count)
-        self.cast.reset()
-        return groups
+    def learn(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
+        """Compare the episodes of a step, learn from them, and return what to remember of it."""
+        config = self.config
+        whole, local = split_local(groups)
+        kept = learned_from(config, whole)
+        metrics: dict[str, float] = {}
+        if config.rollout.refills:
+            metrics["groups/kept"] = len(kept)
+        charged, charges = charge(config, self.trainer.divergences, [*kept, *local])
+        samples = make_batch(config, charged[: len(kept)], charged[len(kept) :])
+        metrics |= {**charges, **report.sample_metrics(samples)}
+        if self.critic:
+            samples, judged = self.critic.judge(samples)
+            metrics |= judged
+            if step <= config.critic.warmup:
+                return metrics
+        return metrics | self.trainer.update(samples)
 
+    def save(self, folder: Path) -> None:
+        """Write all that a resumed run needs to go on bit for bit."""
+        checkpoint.save(folder, self.trainer.model, self.trainer)
+        if self.critic:
+            checkpoint.save(folder, self.critic.model, self.critic, checkpoint.CRITIC)
 
-def check_tasks(config: TrainConfig, length_tasks: int) -> None:
-    """Miss data at once that are missing, at every length that a run comes to."""
-    for times in config.rollout.curriculum:
-        stretched(config.tasks, times, "rollout.curriculum").task(0, config.seed, "train")
-    config.tasks.task(config.val.tasks - 1, config.seed, "test")
-    for times in config.val.lengths:
-        family = stretched(config.tasks, times, "val.lengths")
-        if (most := family.size("test")) is not None and length_tasks > most:
-            raise UserError(
-                f"val.length_tasks is {length_tasks}, but only {most} tasks are held out",
-                f"set --val.length-tasks to at most {most}",
-            )
-        family.task(length_tasks - 1, config.seed, "test")
-
-
-def nothing_learns() -> UserError:
-    """Say that a run without a role to train is none."""
-    return UserError(
-        "no role is trainable, so there is nothing to train",
-        "set --models.memory or --models.answer to trainable, or measure with recollect eval",
-    )
+    def load(self, folder: Path) -> None:
+        """Read a checkpoint back."""
+        checkpoint.load(folder, self.trainer.model, self.trainer)
+        if self.critic:
+            checkpoint.load(folder, self.critic.model, self.critic, checkpoint.CRITIC)

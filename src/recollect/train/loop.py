@@ -14,15 +14,16 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from recollect.accuracy import Accuracy, accuracy, by_category
 from recollect.errors import UserError
 from recollect.rollout import Group
-from recollect.runs import Run
-from recollect.train import checkpoint, report
-from recollect.train.batches import Batches
-from recollect.train.learner import Learner
-from recollect.train.learning import Learning
+from recollect.runs.run import Run
+from recollect.train import checkpoint
+from recollect.train import metrics as report
+from recollect.train.learner import Learning
+from recollect.train.prefetch import Batches
+from recollect.train.rollouts import Learner
 from recollect.train.watcher import Watcher
-from recollect.validation import Accuracy, accuracy, by_category
 
 
 @dataclass

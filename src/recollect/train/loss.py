@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from recollect.train.settings import Divergence, LossConfig
+from recollect.config.engine import Divergence, LossConfig
 
 
 @dataclass(frozen=True)

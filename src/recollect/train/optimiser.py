@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from recollect.config.engine import OptimConfig
+from recollect.models.model import LoadedModel
 from recollect.train.adam import RoamingAdamW
-from recollect.train.model import LoadedModel
-from recollect.train.settings import OptimConfig
 
 LARGE = 1 << 20
 """Numbers from which a kernel of our own is worth its launch."""
@@ -47,7 +47,7 @@ class Optimiser:
             plain = torch.contiguous_format
             self._sums[parameter] = parameter.grad.to(torch.float32, memory_format=plain)
         elif parameter.is_cuda and parameter.numel() >= LARGE:
-            from recollect.train import kernels  # a CPU's torch comes without what makes them
+            from recollect.models import kernels  # a CPU's torch comes without what makes them
 
             kernels.add(self._sums[parameter], parameter.grad)
         else:

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from recollect.train.batch import Packed, pack, plan_micro_batches
-from recollect.train.model import LoadedModel
-from recollect.train.transfer import put
+from recollect.models.model import LoadedModel
+from recollect.models.transfer import put
+from recollect.models.trie.pack import Packed, pack, plan_micro_batches
 from recollect.types import Sample
 
 CHUNK = 1024

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from recollect.train.model import LoadedModel
+from recollect.models.model import LoadedModel
 
 
 class Reference:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recollect.train.settings import Scope
+from recollect.config.engine import Scope
 from recollect.types import Sample
 
 

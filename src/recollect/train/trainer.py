@@ -16,7 +16,10 @@ from typing import Literal
 import numpy as np
 import torch
 
-from recollect.train.batch import plan_micro_batches
+from recollect.config.engine import LossConfig, OptimConfig
+from recollect.models.model import LoadedModel
+from recollect.models.transfer import put
+from recollect.models.trie.pack import plan_micro_batches
 from recollect.train.loss import (
     DIVERGENCES,
     LossStats,
@@ -26,13 +29,10 @@ from recollect.train.loss import (
     policy_loss,
     weigh_apart,
 )
-from recollect.train.model import LoadedModel
 from recollect.train.optimiser import Optimiser
 from recollect.train.predictions import Predictions, by_sample
 from recollect.train.reference import Reference
 from recollect.train.rows import Row, sequences, with_episode_ratios
-from recollect.train.settings import LossConfig, OptimConfig
-from recollect.train.transfer import put
 from recollect.types import Sample
 
 

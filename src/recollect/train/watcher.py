@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable
 from typing import Protocol
 
+from recollect.accuracy import Accuracy
 from recollect.rollout import Group
 from recollect.types import Episode
-from recollect.validation import Accuracy
 
 
 class Watcher(Protocol):

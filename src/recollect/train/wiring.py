@@ -12,15 +12,25 @@ from recollect.agents.bank import BankAgent
 from recollect.agents.base import Agent
 from recollect.agents.curator import CuratorAgent
 from recollect.agents.parallel import ParallelAgent
-from recollect.chat import Model
-from recollect.config import EmbedConfig, RewardConfig, TrainConfig
-from recollect.delta import MemoryDelta
-from recollect.judge import Judge
+from recollect.chat.chat import Model
+from recollect.config.rewards import (
+    AnswerAndToolsConfig,
+    CallbacksConfig,
+    DeltaConfig,
+    GatesConfig,
+    RoundsConfig,
+)
+from recollect.config.train import EmbedConfig, RewardConfig, TrainConfig
 from recollect.memory.corpus import Corpus
+from recollect.memory.leases import MemoryStoreManager
 from recollect.memory.store import Embed
-from recollect.memory.trials import MemoryStoreManager
 from recollect.metrics import METRICS
-from recollect.readers import (
+from recollect.policies.cached import RemoteModel
+from recollect.rewards.answers import AnswerAndTools, AnswerReward, WithMemoryRecall
+from recollect.rewards.base import Reward
+from recollect.rewards.judge import Judge
+from recollect.rewards.memory_delta import MemoryDelta
+from recollect.rewards.readers import (
     ChatAnswerer,
     EvidenceReader,
     MetricScorer,
@@ -28,20 +38,11 @@ from recollect.readers import (
     Scorer,
     TextReader,
 )
-from recollect.reading_rewards import WithCallbacks, WithGates, WithRounds
-from recollect.remote import RemoteModel
-from recollect.reward_settings import (
-    AnswerAndToolsConfig,
-    CallbacksConfig,
-    DeltaConfig,
-    GatesConfig,
-    RoundsConfig,
-)
-from recollect.rewards import AnswerAndTools, AnswerReward, Reward, WithMemoryRecall
+from recollect.rewards.reading import WithCallbacks, WithGates, WithRounds
 from recollect.tasks.base import RememberedFamily
 
 if TYPE_CHECKING:
-    from recollect.embed.memories import EmbedOptions
+    from recollect.memory.embeddings.memories import EmbedOptions
 
 
 def make_agent(config: TrainConfig) -> Agent:
@@ -55,7 +56,7 @@ def make_agent(config: TrainConfig) -> Agent:
 
 def open_embedder(embed: EmbedConfig) -> Embed:
     """Embed whatever is read, with the vectors of a cache where the settings name one."""
-    from recollect.embed.live import LiveEmbedder
+    from recollect.memory.embeddings.live import LiveEmbedder
 
     options = _embed_options(embed)
     return LiveEmbedder(options.embedder(), options.open_cache() if embed.cache else None)
@@ -73,7 +74,7 @@ def memories(
     """Return what indexes the memories of the tasks, and what embeds further ones."""
     if config.embed.cache is None:
         return tasks.corpora, None
-    from recollect.embed.live import LiveEmbedder
+    from recollect.memory.embeddings.live import LiveEmbedder
 
     options = _embed_options(config.embed)
     cache = options.open_cache()
@@ -81,7 +82,7 @@ def memories(
 
 
 def _embed_options(embed: EmbedConfig) -> EmbedOptions:
-    from recollect.embed.memories import EmbedOptions
+    from recollect.memory.embeddings.memories import EmbedOptions
 
     folder = embed.cache or Path()  # only ever read from
     return EmbedOptions(folder, folder, embed.model, embed.url, embed.dtype, device=embed.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from recollect.config import TrainConfig
+    from recollect.config.train import TrainConfig
 
 NAME = "recollect"
 """Of the agent loop and of the rollout engine."""

@@ -11,7 +11,7 @@ import os
 from recollect.engines.verl.environment import NAME
 
 if os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu":
-    from recollect.engines.verl import cpu
+    from recollect.engines.verl.cpu import platform as cpu
 
     cpu.apply()
 
@@ -29,7 +29,7 @@ def register() -> None:
 
 
 def _replica() -> type:
-    from recollect.engines.verl.replica import LocalReplica
+    from recollect.engines.verl.worker.replica import LocalReplica
 
     return LocalReplica
 

@@ -17,8 +17,8 @@ from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
 from recollect.engines.verl.environment import handed_on
-from recollect.engines.verl.folder import RunFolder
-from recollect.engines.verl.merge import export
+from recollect.engines.verl.run.folder import RunFolder
+from recollect.engines.verl.trainer.merge import export
 from recollect.errors import UserError
 
 
@@ -30,8 +30,8 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
 
     def run(self, config: DictConfig) -> None:
         """Train to the end."""
-        from recollect.engines.verl.broker import end_run
-        from recollect.engines.verl.trainer import MemoryTrainer
+        from recollect.engines.verl.trainer.trainer import MemoryTrainer
+        from recollect.engines.verl.worker.broker import end_run
 
         TRAINER_REGISTRY["sync"] = MemoryTrainer
         name = str(config.recollect.run)

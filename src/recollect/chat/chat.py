@@ -1,0 +1,193 @@
+"""Chats: growing contexts over policies, opened by role; token-exact wherever tokens are known.
+
+`Chats` is what an agent is given: a routing table from role to model, and the record of every
+context opened in one episode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recollect.chat.messages import Dialogue
+from recollect.chat.policy import Policy, Speaker
+from recollect.chat.rendering import Message, Renderer
+from recollect.errors import UserError, boundary
+from recollect.seeds import Key, derive
+from recollect.types import Context, Sampling, StopReason, Turn
+
+
+@dataclass(frozen=True)
+class Model:
+    """Who speaks in a role: a policy, how it is rendered and sampled, and whether it learns."""
+
+    policy: Policy | Speaker
+    renderer: Renderer
+    """Of a Speaker it only counts tokens, and turns tokens into text."""
+    trainable: bool = True
+    sampling: Sampling = Sampling()
+    """Temperature, top-p and the default limit; the seed is set per turn."""
+    window: int = 1 << 30
+    """Tokens a context may hold, prompt and reply together."""
+
+    def __post_init__(self) -> None:
+        if self.trainable and not self.exact:
+            raise UserError(
+                "a model behind a server that tells no tokens cannot be trained",
+                "train a model folder, and give this server's model a role that is fixed",
+            )
+
+    @property
+    def exact(self) -> bool:
+        """Whether its contexts hold the tokens that it really read and wrote."""
+        return not isinstance(self.policy, Speaker)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the model said in one turn."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    """Without the end token, ready to be spliced into another prompt."""
+    stop_reason: StopReason
+
+
+class ContextFull(Exception):
+    """A context has no room left for a reply."""
+
+
+@dataclass
+class Chats:
+    """Open chats by role; keep every context in the order it was opened."""
+
+    models: Mapping[str, Model]
+    key: Key
+    """(seed, step, task, rollout): with context and turn numbers it seeds every draw."""
+    contexts: list[Context] = field(default_factory=list)
+    told: Sequence[Context] = ()
+    """What was said in the first contexts: it is told again, not sampled, and does not learn."""
+
+    def open(
+        self,
+        role: str,
+        *,
+        label: str = "",
+        stratum: str | None = None,
+        question: int | None = None,
+        tools: Sequence[Any] = (),
+    ) -> Chat:
+        """Start an empty context in `role`; unless told otherwise its stratum is the role."""
+        model = self.model(role)
+        stratum = role if stratum is None else stratum
+        number = len(self.contexts)
+        told = self.told[number] if number < len(self.told) else None
+        learns = model.trainable and told is None
+        context = Context(role, stratum, learns, question=question, label=label, exact=model.exact)
+        self.contexts.append(context)
+        return Chat(model, context, (*self.key, number), tuple(tools), told)
+
+    def model(self, role: str) -> Model:
+        """Return who speaks in `role`."""
+        if role not in self.models:
+            known = ", ".join(self.models)
+            raise UserError(
+                f"no model speaks in the role {role!r}", f"give it a model; there are: {known}"
+            )
+        return self.models[role]
+
+
+@dataclass
+class Chat:
+    """One growing context. `say` is the only way to extend it."""
+
+    model: Model
+    context: Context
+    key: Key
+    tools: tuple[Any, ...] = ()
+    told: Context | None = None
+    """What was said in this context before, if it is only told again."""
+    _dialogue: Dialogue = field(default_factory=Dialogue)
+
+    @property
+    def room(self) -> int:
+        """Tokens left in the window."""
+        return self.model.window - len(self.context.ids)
+
+    def render(self, *messages: Message) -> list[int]:
+        """Return the tokens that saying `messages` would add before the reply."""
+        renderer = self.model.renderer
+        if not self.context.turns:
+            return renderer.opening(messages, self.tools)
+        last = self.context.turns[-1]
+        ended = bool(last.token_ids) and last.token_ids[-1] in renderer.tokenizer.end_ids
+        return renderer.suffix(messages, self.tools, closed=ended)
+
+    async def say(
+        self, *messages: Message, max_tokens: int | None = None, stop: tuple[str, ...] = ()
+    ) -> Reply:
+        """Append messages, let the model reply, and return the reply."""
+        with boundary("render"):
+            ids = self.render(*messages)
+        room = self.room - len(ids)
+        if room < 1:
+            raise ContextFull(
+                f"{self.context.label or self.context.role}: {len(self.context.ids) + len(ids)}"
+                f" prompt tokens fill the window of {self.model.window}"
+            )
+        number = len(self.context.turns)
+        default = self.model.sampling
+        sampling = dataclasses.replace(
+            default,
+            max_tokens=min(room, default.max_tokens if max_tokens is None else max_tokens),
+            stop=stop or default.stop,
+            seed=derive(*self.key, number),
+        )
+        prompt = [*self.context.ids, *ids]
+        if self.told:
+            turn, text = self._told(self.told, prompt)
+        else:
+            with boundary("policy"):
+                turn, text = await self._continued(prompt, messages, sampling)
+        if len(self.context.turns) != number:
+            raise RuntimeError("a chat was spoken to twice at once: open one chat for each")
+        self.context.ids[:] = [*prompt, *turn.token_ids]
+        self.context.turns.append(turn)
+        own = self._without_end(turn.token_ids)
+        return Reply(text, own, turn.stop_reason)
+
+    def _told(self, told: Context, prompt: list[int]) -> tuple[Turn, str]:
+        """Return the turn that followed this prompt before."""
+        number = len(self.context.turns)
+        turn = told.turns[number] if number < len(told.turns) else None
+        if turn is None or told.ids[: turn.start] != prompt:
+            raise RuntimeError(
+                f"{told.label or told.role}: told the same again, the agent went on differently"
+            )
+        return turn, self.model.renderer.tokenizer.decode(self._without_end(turn.token_ids))
+
+    async def _continued(
+        self, prompt: list[int], messages: Sequence[Message], sampling: Sampling
+    ) -> tuple[Turn, str]:
+        """Ask whoever speaks: by tokens, or with the messages so far where it takes no tokens."""
+        policy, renderer = self.model.policy, self.model.renderer
+        tokenizer = renderer.tokenizer
+        if not isinstance(policy, Speaker):
+            sampled = await policy.sample(prompt, sampling)
+            text = tokenizer.decode(self._without_end(sampled.token_ids))
+            turn = Turn(len(prompt), sampled.token_ids, sampled.logprobs, sampled.stop_reason)
+            return turn, text
+        sent = self._dialogue.followed_by(messages, renderer)
+        spoken = await policy.reply(sent, self.tools, sampling)
+        self._dialogue.add(sent, spoken)
+        end = tokenizer.end_ids[:1] if spoken.stop_reason == "stop" else ()
+        ids = (*tokenizer.encode(spoken.text), *end)
+        return Turn(len(prompt), ids, (), spoken.stop_reason), spoken.text
+
+    def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        ends = self.model.renderer.tokenizer.end_ids
+        while ids and ids[-1] in ends:
+            ids = ids[:-1]
+        return ids

@@ -1,0 +1,103 @@
+"""`recollect doctor --engine verl`: whether our plugin is loaded on every node, and known traps."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from recollect.commands.doctor import GIB, Finding, Range, Status, parse, show
+from recollect.engines.verl.doctor.nodes import ask_nodes
+from recollect.engines.verl.doctor.traps import Found, look
+from recollect.engines.verl.doctor.workers import PACKAGES, SERVERS, Node
+from recollect.engines.verl.launch.start import NEEDED
+
+TESTED: dict[str, Range] = {
+    "verl": ((0, 9, 1), (0, 9, 2)),
+    "ray": ((2, 50), (3,)),
+    "torch": ((2, 11), (2, 14)),
+    "transformers": ((5, 9), (5, 11)),
+    "tensordict": ((0, 10), (0, 11)),
+    "TransferQueue": ((0, 1, 10), (0, 2)),
+}
+"""What our tests run with; anything else may work."""
+SHARED = 2 * GIB
+"""Free shared memory below which Ray's own store and our bases get tight."""
+READY = "Ready: recollect train PRESET --engine verl -- trainer.nnodes=N"
+
+
+def doctor_verl(console: Console, address: str | None = None) -> int:
+    """Look at a cluster, or at this machine as one; return 0 if it can work, else 1."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        fix = "make verl-env, or pip install 'recollect[verl]' in an environment of its own"
+        findings = [Finding(name, "bad", "not installed", fix) for name in missing]
+    else:
+        nodes = ask_nodes(address)
+        findings = [*examine(nodes), *(judge(found) for found in look())]
+    show(console, findings, READY)
+    return int(any(finding.status == "bad" for finding in findings))
+
+
+def examine(nodes: Sequence[Node]) -> list[Finding]:
+    """Judge what the nodes have."""
+    findings = [_package(name, nodes) for name in ("recollect", *PACKAGES)]
+    findings.append(_server(nodes))
+    findings += [_plugin(node) for node in nodes]
+    gpus = sum(node.gpus for node in nodes)
+    status: Status = "ok" if gpus else "warning"
+    fix = "" if gpus else "start Ray on machines with GPUs, or give recollect doctor an --address"
+    findings.append(Finding("GPUs", status, f"{gpus:g} on {len(nodes)} nodes", fix))
+    for node in nodes:
+        status = "ok" if node.shared_memory >= SHARED else "warning"
+        found = f"{node.host}: {node.shared_memory / GIB:.1f} GiB free in /dev/shm"
+        fix = "" if status == "ok" else "give containers more: --shm-size, or a memory volume"
+        findings.append(Finding("shared memory", status, found, fix))
+    return findings
+
+
+def judge(found: Found) -> Finding:
+    """Say what a trap means for a run."""
+    name = f"trap {found.trap.number}"
+    if found.there is None:
+        text = f"{found.trap.name}: cannot tell, verl has changed here ({found.problem})"
+        fix = "run make test-verl with this version of verl before you trust it"
+        return Finding(name, "warning", text, fix)
+    if found.there:
+        return Finding(name, "ok", f"{found.trap.name}: still there; {found.trap.care}")
+    return Finding(name, "ok", f"{found.trap.name}: gone from this version")
+
+
+def _package(name: str, nodes: Sequence[Node]) -> Finding:
+    found = {node.host: node.versions.get(name, "missing") for node in nodes}
+    different = sorted(set(found.values()))
+    if len(different) > 1:
+        shown = ", ".join(f"{host} {version}" for host, version in found.items())
+        return Finding(name, "bad", shown, f"install the same {name} on every node")
+    version = different[0]
+    if version == "missing":
+        return Finding(name, "bad", "not installed", "pip install 'recollect[verl]'")
+    span = TESTED.get(name)
+    if span and not span[0] <= parse(version) < span[1]:
+        low, high = (".".join(map(str, bound)) for bound in span)
+        fix = f"pip install '{name}>={low},<{high}', or run make test-verl with this version"
+        return Finding(name, "warning", f"{version}, tested from {low} to below {high}", fix)
+    return Finding(name, "ok", version)
+
+
+def _server(nodes: Sequence[Node]) -> Finding:
+    found = sorted({f"{n} {node.versions[n]}" for node in nodes for n in SERVERS
+                    if n in node.versions})  # fmt: skip
+    if found:
+        return Finding("sampler", "ok", ", ".join(found))
+    return Finding("sampler", "bad", "neither vllm nor sglang", "pip install 'recollect[verl]'")
+
+
+def _plugin(node: Node) -> Finding:
+    name = "plugin"
+    if node.loop:
+        return Finding(name, "ok", f"{node.host}: verl loads {node.loop} in a Ray worker")
+    why = node.problem or "verl does not know it there"
+    fix = f"make `python -m recollect.engines.verl.plugin` run on {node.host}: {why}"
+    return Finding(name, "bad", f"{node.host}: {why}", fix)

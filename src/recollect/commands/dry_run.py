@@ -1,0 +1,290 @@
+"""What a run would do, before anything starts: the resolved settings, sizes and work per step."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from recollect.agents.bank import BankAgent
+from recollect.agents.base import check_window
+from recollect.agents.callback import CallbackAgent
+from recollect.agents.curator import CuratorAgent
+from recollect.agents.fold import FoldAgent
+from recollect.agents.gated import GatedAgent
+from recollect.agents.parallel import ParallelAgent
+from recollect.agents.windows import windows
+from recollect.config.train import TrainConfig
+from recollect.display.figures import count, flatten, grid
+from recollect.models.model import HFTokenizer, check_folder, load_tokenizer
+from recollect.train.rollouts import check_tasks
+from recollect.types import Task
+
+LOOKED_AT = 16
+"""Tasks that are made to estimate a step's work."""
+
+
+def show_plan(config: TrainConfig) -> RenderableType:
+    """Lay out what `config` would do."""
+    folder = check_folder(config.model.path)
+    check_window(config.agent, smallest_window(config, folder))
+    check_tasks(config, config.val.length_tasks)
+    parameters = count_parameters(folder)
+    facts = {
+        "run folder": str(config.folder / config.name),
+        "parameters": f"{parameters:,}",
+        "memory": _memory(config, parameters),
+        **_work(config, folder),
+        "validation": (
+            f"{config.val.before_training + -(-config.steps // config.test_freq)} times"
+            f" {config.val.tasks} tasks"
+            f" x {config.val.n}, at the end at {list(config.val.lengths) or 'no other'} lengths"
+        ),
+    }
+    notes = [Text(f"note: {note}") for note in config.notes]
+    return Group(grid(dict(flatten(dataclasses.asdict(config)))), "", grid(facts), *notes)
+
+
+def _work(config: TrainConfig, folder: Path) -> dict[str, str]:
+    """Say how much a step is, the longest of the curriculum, and how much all are."""
+    rollout, most = config.rollout, episodes(config)
+    steps = Counter(rollout.times(step) for step in range(1, config.steps + 1))
+    works = {times: estimate(config, folder, times) for times in steps}
+    longest = max(steps)
+    work = works[longest]
+    sampled = sum(often * works[times].sampled for times, often in steps.items())
+    return {
+        "a step": (
+            f"{rollout.tasks} tasks x {rollout.n} episodes, {work.contexts:.1f} contexts each"
+            f"{f' at {longest}x the text' if longest > 1 else ''},"
+            f" {config.updates_per_step * config.epochs} optimiser steps"
+            f"{_refilled(config)}{_again(config)}"
+        ),
+        "tokens a step": (
+            f"{count(work.prompt)} tokens of text and memory read at most ({count(work.shared)}"
+            f" where siblings share them), {count(work.sampled)} sampled at most"
+        ),
+        "the run": (
+            f"{config.steps} steps, {config.steps * most:,} episodes"
+            f"{' at most' if most > rollout.tasks * rollout.n else ''},"
+            f" {count(sampled)} tokens sampled at most"
+        ),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What one step asks of the model, at most."""
+
+    contexts: float
+    """Per episode."""
+    prompt: float
+    shared: float
+    """Prompt tokens if all siblings of a task read the same chunk at once."""
+    sampled: float
+
+
+def episodes(config: TrainConfig) -> int:
+    """Count the episodes of a step, at most: all of its tasks may be drawn again."""
+    rollout = config.rollout
+    return rollout.tasks * ((rollout.refills + 1) * rollout.n + _forked(config))
+
+
+def _forked(config: TrainConfig) -> int:
+    """Count the episodes of a task that go on from the middle of others, at most."""
+    return config.local.n * config.local.forks
+
+
+def estimate(config: TrainConfig, folder: Path, times: int = 1) -> Work:
+    """Look at the first tasks and count what the episodes of a step would read and may write.
+
+    Texts have `times` their length. An episode from the middle counts as a whole one.
+    """
+    n, refills = config.rollout.n, config.rollout.refills
+    # Refills bring other tasks; only as many groups as there are tasks are ever gone on from.
+    work = _estimate(config, folder, times, n + _forked(config))
+    again = _estimate(config, folder, times, n) if refills else Work(0, 0, 0, 0)
+    return Work(
+        work.contexts,
+        work.prompt + refills * again.prompt,
+        work.shared + refills * again.shared,
+        work.sampled + refills * again.sampled,
+    )
+
+
+def _estimate(config: TrainConfig, folder: Path, times: int, n: int) -> Work:
+    """Count the work of a step's tasks with `n` episodes each."""
+    family = config.tasks.longer(times) if times > 1 else config.tasks
+    tasks = [family.task(i, config.seed) for i in range(min(LOOKED_AT, config.rollout.tasks))]
+    agent = config.agent
+    if isinstance(agent, CuratorAgent):
+        works = [_curated(agent, task, n, window(folder)) for task in tasks]
+    elif isinstance(agent, BankAgent):
+        tokenizer = load_tokenizer(folder)
+        works = [_banked(agent, task, n, window(folder), tokenizer) for task in tasks]
+    elif isinstance(agent, ParallelAgent):
+        tokenizer = load_tokenizer(folder)
+        works = [_at_once(agent, task, n, tokenizer) for task in tasks]
+    else:
+        tokenizer = load_tokenizer(folder)
+        works = [_folded(agent, task, n, tokenizer) for task in tasks]
+    scale = config.rollout.tasks / len(works)
+    return Work(
+        sum(work.contexts for work in works) / len(works),
+        sum(work.prompt for work in works) * scale,
+        sum(work.shared for work in works) * scale,
+        sum(work.sampled for work in works) * scale,
+    )
+
+
+def _folded(
+    agent: FoldAgent | CallbackAgent | GatedAgent, task: Task, n: int, tokenizer: HFTokenizer
+) -> Work:
+    read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
+    sizes = [len(ids) for ids, _read in read]
+    questions = len(task.questions)
+    memories = len(sizes) * agent.max_memory_tokens
+    # An earlier memory may stand beside the present one.
+    shown = (memories + questions * agent.max_memory_tokens) * (
+        2 if isinstance(agent, CallbackAgent) else 1
+    )
+    return Work(
+        len(sizes) + questions,
+        n * (sum(sizes) + shown),
+        sum(sizes) + n * shown,
+        n * (memories + questions * agent.max_answer_tokens),
+    )
+
+
+def _at_once(agent: ParallelAgent, task: Task, n: int, tokenizer: HFTokenizer) -> Work:
+    """Every round may read all and keep all."""
+    read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
+    sizes = [len(ids) for ids, _read in read]
+    questions, rounds = len(task.questions), agent.max_rounds if sizes else 0
+    groups, left = 0, len(sizes)
+    while left > agent.fan_in:
+        left = -(-left // agent.fan_in)
+        groups += left
+    notes = (len(sizes) + groups) * agent.max_note_tokens
+    memory = agent.max_memory_tokens
+    shown = n * (rounds * ((len(sizes) + groups + 1) * memory + notes) + questions * memory)
+    return Work(
+        rounds * (len(sizes) + groups + 1) + questions,
+        n * rounds * sum(sizes) + shown,
+        rounds * sum(sizes) + shown,
+        n * (rounds * (notes + memory) + questions * agent.max_answer_tokens),
+    )
+
+
+def _curated(agent: CuratorAgent, task: Task, n: int, room: int) -> Work:
+    """What a chat reads depends on what is found: no more than it may hold."""
+    limits, questions = agent.limits, len(task.questions) * agent.answer
+    most = min(room, limits.max_context_tokens or room)
+    read = n * (most + questions * agent.retrieval.max_tokens)
+    said = min(most, limits.max_assistant_turns * limits.max_turn_tokens)
+    return Work(1 + questions, read, read, n * (said + questions * agent.max_answer_tokens))
+
+
+def _banked(agent: BankAgent, task: Task, n: int, room: int, tokenizer: HFTokenizer) -> Work:
+    """What tools answer depends on what is asked: every chat may fill its room."""
+    limits = agent.limits
+    most = min(room, limits.max_context_tokens or room)
+    read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
+    sizes = [len(ids) for ids, _read in read]
+    chats = len(sizes) + len(task.questions)
+    said = min(most, limits.max_assistant_turns * limits.max_turn_tokens)
+    # Siblings share what they read before their memories come in.
+    return Work(chats, n * chats * most, n * chats * most - (n - 1) * sum(sizes), n * chats * said)
+
+
+def smallest_window(config: TrainConfig, folder: Path) -> int:
+    """Return the tokens that every model's context holds, as far as the settings tell."""
+    models, found = config.models, []
+    if models.learning:
+        found.append(window(folder))
+    for role in models.fixed:
+        if not models.is_served(role):
+            found.append(window(check_folder(getattr(models, role), f"models.{role}")))
+        elif (given := getattr(models, f"{role}_window")) is not None:
+            found.append(given)
+    return min(found, default=1 << 30)
+
+
+def window(folder: Path) -> int:
+    """Read how many tokens a model's context holds."""
+    config = json.loads((folder / "config.json").read_text())
+    return int((config.get("text_config") or config).get("max_position_embeddings", 1 << 30))
+
+
+def count_parameters(folder: Path) -> int:
+    """Add up the shapes in the headers of a folder's safetensors files."""
+    total = 0
+    for path in folder.glob("*.safetensors"):
+        with path.open("rb") as file:
+            header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        for name, tensor in header.items():
+            if name != "__metadata__":
+                size = 1
+                for dimension in tensor["shape"]:
+                    size *= dimension
+                total += size
+    return total
+
+
+def _refilled(config: TrainConfig) -> str:
+    """Say how many tasks may take the places of others, if any."""
+    most = config.rollout.refills * config.rollout.tasks
+    return f"; up to {most} tasks more where all did equally well" if most else ""
+
+
+def _again(config: TrainConfig) -> str:
+    """Say what is run again from the middle, if anything."""
+    local = config.local
+    places = "" if local.forks == 1 else f" from each of {local.forks} places"
+    return f"; of every task {local.n} episodes more from the middle{places}" if local.n else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """Bytes that stay in memory for a whole run: weights in every form, gradients, averages."""
+
+    device: int
+    host: int
+    """Where the optimiser's part of a model on a GPU is kept there."""
+
+
+def held(config: TrainConfig, parameters: int, gpu: bool) -> Held:
+    """Count what a run holds, beside activations and the sampler's cache; adapters are nothing."""
+    each = 2 if config.model.weights == "bfloat16" else 4
+    copies = bool(config.loss.kl_coef) + bool(config.rollout.ahead)
+    critic = 0
+    if config.advantage == "gae":
+        own = config.critic.path
+        folder = check_folder(own, "critic.path") if own else check_folder(config.model.path)
+        critic = count_parameters(folder)
+    trained = 0 if config.model.lora.rank else parameters + critic
+    reference = 0 if config.model.lora.rank else copies * parameters
+    device = each * (parameters + critic + reference) + 4 * trained
+    if gpu:  # what the sampler reads; embeddings that are held in float32 stay so
+        device += 2 * parameters
+    # AdamW's two averages, and the originals of weights that are held with less precision
+    averages = (8 if each == 4 else 12) * trained
+    away = gpu and config.optim.offload
+    return Held(device + (0 if away else averages), averages if away else 0)
+
+
+def _memory(config: TrainConfig, parameters: int) -> str:
+    name = config.model.device
+    gpu = name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())
+    it = held(config, parameters, gpu)
+    host = f", {it.host / 2**30:.2f} GiB more on the host" if it.host else ""
+    return (
+        f"{it.device / 2**30:.2f} GiB weights and optimiser{host},"
+        f" up to {config.model.cache_gib:g} GiB sampler cache"
+    )

@@ -1,0 +1,116 @@
+"""The verbs `eval`, `replay` and `judge-check`: agents on tasks, stored, scored, reported."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from recollect.display import open_console
+from recollect.errors import UserError
+from recollect.evaluation.assessment import assess
+from recollect.evaluation.costs import parse_prices
+from recollect.evaluation.folder import Store, read_config, read_episodes
+from recollect.evaluation.harness import Harness
+from recollect.evaluation.judging import measure_judge
+from recollect.evaluation.models import open_models
+from recollect.evaluation.options import EvalOptions, ReplayOptions
+from recollect.evaluation.progress import Progress
+from recollect.evaluation.report import write_report
+from recollect.evaluation.results import NAME, JudgeError, Results, save
+from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
+from recollect.evaluation.setup import default_folder, enter, known_agents, set_up
+from recollect.evaluation.tables import cost_table, judge_table, score_table
+from recollect.policies.cached import RemoteModel
+from recollect.rewards.judge import strict_judge
+
+VERDICTS = "verdicts.sqlite"
+
+
+def run_eval(options: EvalOptions, command: str) -> int:
+    """Run what is missing, score everything, and write results and report."""
+    console = open_console()
+    parse_prices(options.prices)  # what is wrong is said before anything is run
+    check_metrics(options.metrics)
+    setup = set_up(options, known_agents(options))
+    folder = options.out or default_folder(options)
+    with console.status("opening the model"):
+        opened = open_models(options)
+    store = Store(folder, options.retry_failed)
+    try:
+        enter(folder, setup, options, opened, command)
+        harness = Harness(
+            setup.grid, setup.agents, opened.models, store, options.concurrency, options.timeout
+        )
+        shown = {name: first_metric(own, judged=False) for name, own in setup.primary.items()}
+        progress = Progress(console, setup.grid.cells(), shown, str(folder))
+        for record in read_episodes(folder):
+            if record["id"] in store.done:
+                progress.before(record)
+        with progress:
+            asyncio.run(harness.run(progress.episode))
+    finally:
+        store.close()
+    return _score(console, folder, options)
+
+
+def run_replay(folder: Path, options: ReplayOptions) -> int:
+    """Score stored episodes again, with other metrics or another judge."""
+    console = open_console()
+    return _score(console, folder, options)
+
+
+@dataclass(frozen=True)
+class JudgeCheckOptions:
+    """Measure how often a judge errs on labelled answers."""
+
+    url: str
+    """The address of an OpenAI-compatible server."""
+    model: str = ""
+    """Empty takes the first model that the server lists."""
+    cache: Path | None = None
+    """A file that keeps verdicts."""
+
+
+def run_judge_check(options: JudgeCheckOptions) -> int:
+    """Measure how often a judge errs on labelled answers."""
+    console = open_console()
+    judge = strict_judge(RemoteModel(options.url, options.model, options.cache))
+    with console.status("judging"):
+        error: JudgeError = asyncio.run(measure_judge(judge))
+    console.print(judge_table(error))
+    return 0
+
+
+def _score(console: Console, folder: Path, options: EvalOptions | ReplayOptions) -> int:
+    prices = parse_prices(options.prices)
+    if read_config(folder) is None:
+        raise UserError(f"{folder} holds no evaluation", "name a folder that `recollect eval` made")
+    judge = None
+    if options.judge:
+        model = RemoteModel(options.judge, options.judge_model, folder / VERDICTS)
+        judge = strict_judge(model)
+    with console.status("scoring"):
+        results = asyncio.run(assess(folder, options.metrics, judge, prices))
+    return _finish(console, folder, results)
+
+
+def _finish(console: Console, folder: Path, results: Results) -> int:
+    save(results, folder)
+    report, page = write_report(folder)
+    judged = [name for name, known in results.config["sets"].items() if known["primary"] == JUDGE]
+    if judged and not results.judge:
+        text = f"{', '.join(judged)}: usually judged; without --judge token F1 stands first"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    tables = [score_table(results), cost_table(results)]
+    tables += [judge_table(results.judge)] if results.judge else []
+    if not console.is_terminal:
+        console.width = max(120, console.width)  # a file has no width: nothing need be cut
+    for table in tables:
+        console.print(table)
+        console.print()
+    text = f"results in {folder / NAME}\nreport in {report} and {page}"
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    return 0

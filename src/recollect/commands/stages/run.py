@@ -1,0 +1,163 @@
+"""`recollect stages`: train one role against the other one fixed, serve the result, swap.
+
+The folder is all that it remembers: a run folder for every stage, and stages.json with what the
+finished ones came to. So a kill at any moment costs no more than the steps since a checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+from recollect import files as disk
+from recollect.commands.cluster import train_and_report_on_cluster
+from recollect.commands.stages.plan import END_TO_END, Plan, Stage
+from recollect.commands.stages.record import (
+    Result,
+    read_results,
+    score_table,
+    write_results,
+    write_table,
+)
+from recollect.commands.stages.server import served
+from recollect.commands.stages.vllm import vllm_served
+from recollect.commands.train import train_and_report
+from recollect.config.train import MAY_CHANGE
+from recollect.display import Report, open_console
+from recollect.errors import UserError
+from recollect.models.model import find_device
+from recollect.runs.episodes import plain
+
+
+def run_stages(plan: Plan) -> int:
+    """Run what is left of the plan, then show the score after every stage."""
+    console = open_console()
+    disk.make_folder(plan.folder)
+    with disk.lock(plan.folder):
+        results = read_results(plan.folder)
+        for stage in plan.stages:
+            console.print(Rule(Text(headline(stage), "bold"), style="bright_black", align="left"))
+            if is_finished(stage, results.get(stage.name), plan.folder):
+                console.print("finished earlier", style="bright_black")
+                continue
+            report = run_stage(stage, plan, console)
+            if report is None:
+                return 0
+            results[stage.name] = make_result(stage, report)
+            write_results(plan.folder, list(results.values()))
+        done = [results[stage.name] for stage in plan.stages]
+        path = write_table(plan.folder, done)
+        console.print("", score_table(done), "", f"written to {path}", sep="\n")
+    return 0
+
+
+def run_stage(stage: Stage, plan: Plan, console: Console) -> Report | None:
+    """Train one stage to its end, with the fixed model served; None if it was stopped."""
+    with partner(stage, plan, console) as url:
+        config = stage.against(url)
+        if plan.cluster:
+            return train_and_report_on_cluster(config, plan.cluster.overrides, plan.cluster.cpu)
+        return train_and_report(config)
+
+
+@contextmanager
+def partner(stage: Stage, plan: Plan, console: Console) -> Iterator[str]:
+    """Have the fixed model answer at an address while the block runs: ours, or the user's."""
+    if not stage.folder:
+        yield stage.fixed
+        return
+    serve, cluster = plan.serve, plan.cluster
+    log = stage.config.folder / f"{stage.name}.server.log"
+    console.print(f"serving {stage.folder} (log: {log})", style="bright_black", markup=False)
+    if cluster and cluster.server == "vllm":
+        with vllm_served(stage.folder, cluster, log) as url:
+            yield url
+        return
+    if serve.dtype == "auto" and find_device(serve.device).type == "cpu":
+        # The same draws whatever is computed beside them: so one seed gives one table.
+        serve = dataclasses.replace(serve, dtype="float64")
+    with served(dataclasses.replace(serve, checkpoint=stage.folder), log) as url:
+        yield url
+
+
+def make_result(stage: Stage, report: Report) -> Result:
+    """Keep what the table shows of a finished stage, and what it was run with."""
+    return Result(
+        name=stage.name,
+        trained=stage.trained,
+        start=stage.start,
+        fixed=stage.fixed,
+        lr=stage.config.optim.lr,
+        steps=report.steps,
+        episodes=report.episodes,
+        failed=report.failed,
+        before=report.before,
+        after=report.after,
+        settings=settings_of(stage),
+    )
+
+
+def settings_of(stage: Stage) -> dict[str, str]:
+    """Name all that decides what a stage learns; `against` whom is in it, at what address not."""
+    named = {
+        "start": stage.start,
+        "fixed": stage.fixed,
+        **_dotted(dataclasses.asdict(stage.config)),
+    }
+    free = [name for name in MAY_CHANGE if name != "steps"]
+    return {
+        name: value
+        for name, value in named.items()
+        if not any(name == one or name.startswith(f"{one}.") for one in free)
+    }
+
+
+def is_finished(stage: Stage, result: Result | None, folder: Path) -> bool:
+    """Tell whether nothing is left to do; refuse what was finished with other settings."""
+    if result is None:
+        return False
+    now, then = settings_of(stage), dict(result.settings)
+    if stage.config.steps > result.steps and stage.name == END_TO_END:
+        return False  # the file has got more stages: both roles go on for as many episodes
+    lines = [
+        f"{name}: {then.get(name, '(not set)')} then, {now.get(name, '(not set)')} now"
+        for name in sorted({*now, *then})
+        if now.get(name) != then.get(name)
+    ]
+    if lines:
+        more = [f"and {len(lines) - 8} more"] if len(lines) > 8 else []
+        raise UserError(
+            "\n  ".join([f"{stage.name} was finished with other settings:", *lines[:8], *more]),
+            f"give the values it was run with, or another --folder; {folder} stays as it is",
+        )
+    if not (folder / stage.name / "model" / "config.json").exists():
+        raise UserError(
+            f"{stage.name} is finished, but its model is gone from {folder / stage.name}",
+            "restore that folder from a copy, or choose another --folder",
+        )
+    return True
+
+
+def headline(stage: Stage) -> str:
+    """Say in one line what a stage is."""
+    against = f" against {stage.fixed}" if stage.fixed else ""
+    return f"{stage.name}: {' and '.join(stage.roles)}, from {stage.start}{against}"
+
+
+def _dotted(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Map dotted names to values as JSON."""
+    flat: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= _dotted(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = json.dumps(value, default=plain)
+    return flat

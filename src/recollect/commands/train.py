@@ -1,0 +1,170 @@
+"""`recollect train`, from settings to report card: run folder, loop, display and trackers."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from recollect.accuracy import Accuracy
+from recollect.config.agents import AgentConfig
+from recollect.config.rewards import DeltaConfig
+from recollect.config.train import MAY_CHANGE, TrainConfig
+from recollect.display import (
+    Display,
+    Report,
+    open_console,
+    report_card,
+    report_markdown,
+    rollout_table,
+)
+from recollect.errors import UserError
+from recollect.rollout import Group
+from recollect.runs.run import Run
+from recollect.runs.trackers import Tracker, open_trackers
+from recollect.train.loop import Outcome, train
+from recollect.train.rollouts import Learner, nothing_learns
+
+
+def run_training(config: TrainConfig) -> int:
+    """Train as configured, to the end or until it is stopped."""
+    train_and_report(config)
+    return 0
+
+
+def train_and_report(config: TrainConfig) -> Report | None:
+    """Train as configured, show it, and leave a report in the run folder; None if stopped."""
+    console = open_console()
+    if not config.models.learning:
+        raise nothing_learns()
+    learner = Learner.open(config)  # first of all: a mistake here must leave no run behind
+    # Where a fixed model is served may change, but not who learns.
+    settings = dataclasses.asdict(config) | {"learning": config.models.learning}
+    folder = config.folder / config.name
+    run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
+    done = run.checkpoint.step if run.checkpoint else 0
+    trackers = open_trackers(config.trackers, folder, config.name, settings, start=done)
+    try:
+        with Display(console, config.steps, title(config), done=done) as display:
+            for note in run.notes:
+                display.note(note)
+            outcome = asyncio.run(train(learner, run, Screen(display, trackers)))
+        if outcome.groups:
+            console.print(rollout_table(outcome.groups))
+        if not outcome.finished:
+            again = "the same command" + " with --resume auto" * (config.resume != "auto")
+            console.print(f"stopped after step {outcome.step}; {again} goes on from there")
+            return None
+        report = make_report(config, run, outcome)
+        run.write_text("report.md", report_markdown(report))
+        console.print(report_card(report))
+        return report
+    finally:
+        for tracker in trackers:
+            tracker.close()
+        run.close()
+
+
+@dataclasses.dataclass
+class Screen:
+    """The loop's watcher: passes what happens on to the display and the trackers."""
+
+    display: Display
+    trackers: list[Tracker]
+
+    def step(self, step: int, metrics: dict[str, float], groups: list[Group]) -> None:
+        """Show a finished step."""
+        if step:  # the validation before training has been shown
+            self.display.step(step, metrics)
+        for tracker in self.trackers:
+            tracker.log(step, metrics)
+
+    def validation(self, step: int, results: dict[str, Accuracy]) -> None:
+        """Show held-out accuracy."""
+        self.display.validation(step, list(results.items()))
+
+    def phase(self, name: str, done: int, total: int) -> None:
+        """Show what is being done."""
+        self.display.phase(name, done, total)
+
+    def note(self, text: str) -> None:
+        """Show a remark."""
+        self.display.note(text)
+
+
+def title(config: TrainConfig) -> str:
+    """Name what is trained in one line."""
+    agent, tasks = type(config.agent).__name__, type(config.tasks).__name__
+    return f"{config.name}: {agent} on {tasks}, {config.rollout.tasks} tasks x {config.rollout.n}"
+
+
+def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
+    """Gather the facts of a finished run from its own metrics."""
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    measured = [row for row in rows if "val/accuracy" in row]
+    if not measured:  # it began with another run's checkpoint that had all its steps
+        raise UserError(
+            f"{run.folder} starts at step {outcome.step}, and --steps asks for no more",
+            f"set --steps above {outcome.step} and --resume to auto",
+        )
+    total = lambda name: sum(row.get(name) or 0 for row in rows)  # noqa: E731
+    phases = ("rollout", "update", "validation")
+    return Report(
+        title=config.name,
+        folder=run.folder,
+        before=_accuracy(measured[0]) if measured[0]["step"] == 0 else None,
+        after=_accuracy(measured[-1]),
+        lengths=tuple(outcome.lengths.items()),
+        steps=outcome.step,
+        episodes=int(total("episodes/total")),
+        failed=int(total("episodes/failed")),
+        sampled_tokens=int(total("tokens/sampled")),
+        trained_tokens=int(total("tokens/trained")),
+        phases={
+            name: total(f"time/{name}") + outcome.times.get(f"time/{name}", 0.0) for name in phases
+        },
+        facts={
+            "model": f"{config.model.path} ({_parameters(outcome)})",
+            **{role: f"fixed, {getattr(config.models, role)}" for role in config.models.fixed},
+            "seed": str(config.seed),
+            **_rewards(config, measured),
+        },
+        next_command=_next_command(config, run),
+    )
+
+
+def _parameters(outcome: Outcome) -> str:
+    adapters = f", {outcome.adapters:,} in adapters" if outcome.adapters else ""
+    return f"{outcome.parameters:,} parameters{adapters}"
+
+
+def _next_command(config: TrainConfig, run: Run) -> str:
+    """Measure what was trained, with the same models in the roles that were fixed.
+
+    Nothing can be typed for settings that began with no preset, or for an agent of one's own.
+    """
+    if not config.preset or not isinstance(config.agent, AgentConfig):
+        return ""
+    fixed = "".join(f" --models.{r} {getattr(config.models, r)}" for r in config.models.fixed)
+    return f"recollect eval {config.preset} --model.path {run.folder / 'model'}{fixed}"
+
+
+def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, str]:
+    """Say how the reward changed, where it is not the accuracy."""
+    if not isinstance(config.reward, DeltaConfig):
+        return {}
+    shown = "{val/reward/mean:.3f} [{val/reward/low:.3f}, {val/reward/high:.3f}]"
+    ends = [row for row in measured if row.get("val/reward/mean") is not None]
+    return {"reward": " to ".join(shown.format_map(row) for row in (*ends[:1], *ends[1:][-1:]))}
+
+
+def _accuracy(row: Mapping[str, Any]) -> Accuracy:
+    return Accuracy(
+        int(row["val/n"]),
+        int(row["val/failed"]),
+        row["val/accuracy"],
+        row["val/low"],
+        row["val/high"],
+    )

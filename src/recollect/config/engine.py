@@ -1,0 +1,150 @@
+"""What a person can set about the embedded engine. Plain data, importable without torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from recollect.bounds import ABOVE_0, DECAY, FROM_0, FROM_1, SHARE, Bounds, check_bounds
+
+ABOVE_1 = Bounds("above 1", lambda number: 1 < number < math.inf)
+"""Not inf: times an advantage of 0 that is no number."""
+CAP = Bounds("to 0 or more", lambda number: number >= 0)
+"""What caps something may be inf: it then caps nothing."""
+LONGEST = Bounds("above 0; inf shortens none", lambda number: number > 0)
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank adapters through peft; the base weights stay as they are."""
+
+    rank: int = 0
+    """0 uses no adapters and trains all weights."""
+    alpha: int = 32
+    targets: str = "all-linear"
+    """A pattern that the full names of adapted layers match; all-linear takes all but the head."""
+
+    def __post_init__(self) -> None:
+        check_bounds("model.lora", self, rank=FROM_0, alpha=FROM_1)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Which model is trained, and where."""
+
+    path: str = ""
+    """A folder that transformers can load."""
+    device: str = "auto"
+    """auto takes the first GPU if there is one, else the CPU."""
+    lora: LoraConfig = LoraConfig()
+    weights: Literal["float32", "bfloat16"] = "float32"
+    """How weights are held where they are used. bfloat16 halves their memory and that of
+    activations; the optimiser keeps them, and adds gradients up, in float32 all the same."""
+    recompute: float = 0.0
+    """Share of the layers that compute their activations again in the backward pass, which saves
+    memory and costs up to a third more time."""
+    compile: bool = False
+    """Fuse the small operations of a layer while training: half a minute at the start, about a
+    tenth of every update on a GPU."""
+    threads: int = 0
+    """CPU threads for torch; 0 leaves torch's choice."""
+    cache_gib: float = 4.0
+    """Memory for the sampler's keys and values."""
+
+    def __post_init__(self) -> None:
+        check_bounds("model", self, recompute=SHARE, threads=FROM_0, cache_gib=ABOVE_0)
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW with linear warm-up, then a constant rate."""
+
+    lr: float = 1e-6
+    warmup_steps: int = 20
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    offload: bool = False
+    """Keep AdamW's averages, eight bytes for every weight, in the memory of the host: a 7B model is
+    then trained whole on one GPU of 141 GB, for a few seconds more per update."""
+    clip_norm: float = 1.0
+    """Gradients longer than this are shortened to it; inf shortens none."""
+
+    def __post_init__(self) -> None:
+        check_bounds("optim", self, lr=FROM_0, warmup_steps=FROM_0, betas=DECAY, eps=ABOVE_0)
+        check_bounds("optim", self, weight_decay=FROM_0, clip_norm=LONGEST)
+
+
+Surrogate = Literal["ppo", "gspo", "cispo"]
+Scope = Literal["turn", "context", "episode"]
+Divergence = Literal["k1", "k2", "k3"]
+Aggregation = Literal[
+    "token_mean",
+    "sequence_mean_token_sum",
+    "sequence_mean_token_mean",
+    "episode_mean",
+    "constant_length",
+]
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """PPO's clipped objective with a penalty for leaving the reference (MemAgent's settings)."""
+
+    kind: Surrogate = "ppo"
+    """What is clipped: every token's ratio (ppo), the ratio of a whole sequence (gspo), or the
+    weight of a token's own gradient, which then never vanishes (cispo)."""
+    scope: Scope = "turn"
+    """What gspo calls a sequence: one reply, all replies of a context, or of an episode."""
+    clip_low: float = 0.2
+    """How far below 1 a ratio counts; 1 or more is all the way."""
+    clip_high: float = 0.2
+    dual_clip: float = 3.0
+    """Bounds the loss where the advantage is negative and the ratio large; of ppo only."""
+    tis_cap: float = 0.0
+    """Above 0: weigh tokens by min(trainer's / sampler's probability, this) for what the sampler
+    computes differently, and take ratios against the trainer's own probabilities. 2 is usual."""
+    kl_coef: float = 0.001
+    """0 needs no reference model."""
+    kl: Divergence = "k3"
+    """How divergence from the reference is estimated."""
+    kl_in: Literal["loss", "reward"] = "loss"
+    """Where it is charged: token by token in the loss, or summed over an episode in its reward."""
+    entropy_coef: float = 0.0
+    """Above 0 rewards unsure predictions."""
+    aggregate: Aggregation = "token_mean"
+    """How tokens are weighed."""
+    length: int = 1024
+    """What constant_length divides by."""
+
+    def __post_init__(self) -> None:
+        check_bounds("loss", self, clip_low=CAP, clip_high=CAP, dual_clip=ABOVE_1)
+        check_bounds("loss", self, tis_cap=CAP, kl_coef=FROM_0, entropy_coef=FROM_0)
+        check_bounds("loss", self, length=FROM_1)
+
+
+@dataclass(frozen=True)
+class CriticConfig:
+    """A model that learns what reward to expect, for the advantages of `gae`.
+
+    It starts with the policy's weights and a head of its own, and is set as the policy is in all
+    that `model` and `optim` say, its rate apart.
+    """
+
+    path: str = ""
+    """The model it starts with, if not the one that is trained."""
+    lr: float = 1e-5
+    warmup: int = 0
+    """Steps at the start in which only the critic learns."""
+    cliprange_value: float = 0.5
+    """How far a value may usefully move in one step."""
+    gamma: float = 1.0
+    """What a reward is worth one token earlier."""
+    lam: float = 1.0
+    """1 trusts rewards alone, 0 the critic's next value."""
+
+    def __post_init__(self) -> None:
+        # Without a rate, or room to move, it would never learn.
+        check_bounds("critic", self, lr=ABOVE_0, cliprange_value=ABOVE_0, warmup=FROM_0)
+        check_bounds("critic", self, gamma=SHARE, lam=SHARE)

@@ -1,0 +1,272 @@
+"""What a person can set about a run: one frozen dataclass of frozen dataclasses. Plain data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from recollect.agents.callback import CallbackAgent
+from recollect.agents.curator import CuratorAgent
+from recollect.agents.fold import FoldAgent
+from recollect.agents.gated import GatedAgent
+from recollect.agents.parallel import ParallelAgent
+from recollect.bounds import FROM_1, SHARE, check_bounds
+from recollect.config.agents import AgentConfig, OneText, named_agent
+from recollect.config.engine import CriticConfig, LossConfig, ModelConfig, OptimConfig
+from recollect.config.rewards import (
+    AnswerAndToolsConfig,
+    AnswerConfig,
+    CallbacksConfig,
+    DeltaConfig,
+    GatesConfig,
+    RoundsConfig,
+)
+from recollect.config.roles import ModelsConfig, staged
+from recollect.config.rollout import (
+    LocalConfig,
+    OverlongConfig,
+    RolloutConfig,
+    ValidationConfig,
+)
+from recollect.errors import UserError
+from recollect.tasks.base import RememberedFamily
+from recollect.tasks.conversations.locomo_folder import Locomo
+from recollect.tasks.documents.hotpotqa import HotpotQA
+from recollect.tasks.documents.memagent import MemAgentRows
+from recollect.tasks.documents.musique import Musique
+from recollect.tasks.documents.squad import Squad
+from recollect.tasks.documents.twowiki import TwoWiki
+from recollect.tasks.files.jsonl import Jsonl
+from recollect.tasks.haystacks.babilong import BabiLong
+from recollect.tasks.haystacks.ruler import Ruler
+from recollect.tasks.made.ledger import Ledger
+from recollect.tasks.made.ledger_folder import LedgerFiles
+from recollect.tasks.made.recall import Recall
+from recollect.tasks.made.world import World
+
+
+@dataclass(frozen=True)
+class EmbedConfig:
+    """Where the vectors of memories are, and what embeds new ones."""
+
+    cache: Path | None = None
+    """The folder that `recollect data embed` filled; without it only words can be searched."""
+    model: str = "minilm"
+    """As given to `recollect data embed`, like the rest."""
+    url: str = ""
+    dtype: Literal["float32", "float16"] = "float32"
+    device: str = "cpu"
+
+
+TasksConfig = (
+    Recall
+    | Ledger
+    | LedgerFiles
+    | World
+    | Locomo
+    | HotpotQA
+    | TwoWiki
+    | Musique
+    | Squad
+    | Ruler
+    | BabiLong
+    | MemAgentRows
+    | Jsonl
+)
+RewardConfig = (
+    AnswerConfig | AnswerAndToolsConfig | CallbacksConfig | GatesConfig | RoundsConfig | DeltaConfig
+)
+REWARDED: dict[type, type[AgentConfig]] = {
+    CallbacksConfig: CallbackAgent,
+    GatesConfig: GatedAgent,
+    RoundsConfig: ParallelAgent,
+}
+"""Rewards for a way of reading, and the agent that reads so."""
+MAY_CHANGE = (
+    *("folder", "keep", "resume", "save_freq", "steps", "trackers"),
+    *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
+    *("models.memory", "models.answer", "fixed_model_api", "models.api_key_env", "models.timeout"),
+    *("models.retries", "models.backoff", "models.concurrency", "models.grace"),
+)
+"""Settings that a resumed run may change: where and how fast it runs, not what it learns."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides a training run."""
+
+    name: str
+    """Of the run and its folder."""
+    model: ModelConfig
+    """What learns, in every role that `models` leaves trainable."""
+    tasks: TasksConfig
+    agent: AgentConfig = FoldAgent()
+    models: ModelsConfig = ModelsConfig()
+    """Who speaks in each role."""
+    reward: RewardConfig = AnswerConfig()
+    embed: EmbedConfig = EmbedConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    advantage: Literal[
+        "grpo", "grpo_std", "rloo", "reinforce_pp", "reinforce_pp_baseline", "gdpo", "gae"
+    ] = "grpo"
+    """How an episode is compared: with its siblings, (reinforce_pp) with the whole batch, or (gae)
+    token by token with what a critic expects."""
+    components: tuple[str, ...] = ()
+    """For gdpo: the parts of the reward, by the names of their scores, that are compared apart."""
+    outcome_share: float = 1.0
+    """Below 1: the rest of an advantage comes from what each rewriting of the memory gained of the
+    answers' words, compared step by step. ReMemR1 takes 0.8."""
+    local: LocalConfig = LocalConfig()
+    critic: CriticConfig = CriticConfig()
+    overlong: OverlongConfig = OverlongConfig()
+    loss: LossConfig = LossConfig()
+    optim: OptimConfig = OptimConfig()
+    updates_per_step: int = 1
+    """Optimiser steps per batch, whatever the number of contexts in it."""
+    epochs: int = 1
+    """How often a batch is gone through, with so many steps each time."""
+    token_budget: int = 16384
+    """Tokens computed at once in an update; a prefix that samples share counts once."""
+    val: ValidationConfig = ValidationConfig()
+    seed: int = 0
+    steps: int = 100
+    test_freq: int = 5
+    """Validate every so many steps."""
+    save_freq: int = 10
+    """Write a checkpoint every so many steps, and at the end."""
+    keep: int = 2
+    """How many checkpoints stay."""
+    folder: Path = field(default_factory=lambda: Path("runs"))
+    """Runs are written to a folder of their name in here."""
+    resume: str = "auto"
+    """auto goes on with what the run folder holds, never refuses a folder that holds a run, a path
+    names the checkpoint to start from."""
+    preset: str = ""
+    """What the settings started from."""
+    trackers: tuple[str, ...] = ()
+    """Where metrics go beside metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
+    training_stage: str = ""
+    """memory or qa: the other role is then fixed. Another way to say `models`."""
+    fixed_model_api: str = ""
+    """The address of the fixed model of a training stage."""
+    agent_name_override: str = ""
+    """An agent by name, in place of the preset's; settings that both have stay as they are set."""
+
+    def __post_init__(self) -> None:
+        # The published names say what other settings hold; these are the truth from here on.
+        models = staged(self.models, self.training_stage, self.fixed_model_api)
+        object.__setattr__(self, "models", models)
+        agent = named_agent(self.agent_name_override, self.agent, self.preset)
+        object.__setattr__(self, "agent", agent)
+        check_bounds("", self, outcome_share=SHARE, updates_per_step=FROM_1, epochs=FROM_1)
+        check_bounds("", self, steps=FROM_1, test_freq=FROM_1, save_freq=FROM_1, keep=FROM_1)
+        check_bounds("", self, token_budget=FROM_1)
+        if self.updates_per_step > self.rollout.tasks:
+            raise UserError(
+                f"{self.updates_per_step} updates cannot share {self.rollout.tasks} tasks",
+                "set --updates-per-step to at most --rollout.tasks",
+            )
+        if not 0 < self.rollout.temperature < math.inf:
+            raise UserError(
+                f"rollout.temperature is {self.rollout.temperature}: all episodes would be equal",
+                "set --rollout.temperature above 0",
+            )
+        if self.outcome_share < 1 and not isinstance(self.agent, OneText):
+            raise UserError(
+                "steps are rewarded for a memory of one text, which this agent does not keep",
+                "set --outcome-share 1, or start from a preset with a fold",
+            )
+        reader = REWARDED.get(type(self.reward), type(self.agent))
+        if not isinstance(self.agent, reader):
+            raise UserError(
+                f"the reward is for how a {reader.__name__} reads, which this agent does not",
+                "start from a preset of that agent: callback, gated or parallel",
+            )
+        if (self.advantage == "gdpo") != bool(self.components):
+            raise UserError(
+                "gdpo compares components of the reward, and only gdpo does",
+                "set --advantage gdpo with --components, such as --components answer, or neither",
+            )
+        if self.advantage == "gdpo" and (self.overlong.limit or self.loss.kl_in == "reward"):
+            raise UserError(
+                "charges lower the whole reward, which gdpo does not look at",
+                "set --overlong.limit 0 and --loss.kl-in loss, or another --advantage",
+            )
+        self._check_critic()
+        if isinstance(self.agent, CuratorAgent):
+            self._check_curator(self.agent)
+        elif isinstance(self.reward, DeltaConfig):
+            raise UserError(
+                "the reward compares stores of memories, but the agent edits none",
+                "start from the preset curator or locomo",
+            )
+
+    def _check_critic(self) -> None:
+        if self.advantage != "gae":
+            if self.critic != CriticConfig():
+                raise UserError(
+                    f"there is no critic to set with the advantage {self.advantage}",
+                    "set --advantage gae, or leave the settings of --critic out",
+                )
+            return
+        if self.outcome_share < 1 or self.rollout.refills or self.local.n:
+            raise UserError(
+                "a critic judges by outcomes, and learns from groups without differences too",
+                "set --outcome-share 1, --rollout.refills 0 and --local.n 0, or another"
+                " --advantage",
+            )
+        if self.critic.warmup >= self.steps:
+            raise UserError(
+                f"in {self.steps} steps with a warm-up of {self.critic.warmup} only the critic"
+                " would learn",
+                "set --critic.warmup below --steps",
+            )
+
+    def _check_curator(self, agent: CuratorAgent) -> None:
+        if self.remembered is None:
+            raise UserError(
+                f"the curator finds no memories in tasks of {self.tasks.name}",
+                "start from the preset curator or locomo",
+            )
+        modes = {"agent.tools": agent.tools.mode}
+        if agent.answer:
+            modes["agent.retrieval"] = agent.retrieval.mode
+        elif not isinstance(self.reward, DeltaConfig):
+            raise UserError("the curator gives no answers to reward", "set --agent.answer")
+        if isinstance(self.reward, DeltaConfig):
+            if (self.reward.reader == "endpoint") != bool(self.reward.reader_url):
+                raise UserError(
+                    "a reader behind an endpoint needs the endpoint's address, and only it does",
+                    "set --reward.reader endpoint with --reward.reader-url URL, or neither",
+                )
+            modes["reward.retrieval"] = self.reward.retrieval.mode
+        for name, mode in modes.items():
+            if mode != "bm25" and self.embed.cache is None:
+                raise UserError(
+                    f"{name}.mode is {mode}, but there are no vectors",
+                    f"compute them with `recollect data embed` and name them with --embed.cache,"
+                    f" or set --{name}.mode bm25",
+                )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about settings that do less, or more, than they say."""
+        loss, top_p = self.loss, self.rollout.top_p
+        found = {
+            f"rollout.top_p is {top_p}: tokens are drawn from the likeliest alone, but learned as"
+            " if drawn from all; with 1 both are the same": top_p < 1,
+            "loss.kl_in is reward, but with a loss.kl_coef of 0 nothing is charged": (
+                loss.kl_in == "reward" and not loss.kl_coef
+            ),
+            f"loss.scope {loss.scope} is gspo's: {loss.kind} takes every token alone": (
+                loss.scope != "turn" and loss.kind != "gspo"
+            ),
+        }
+        return tuple(note for note, holds in found.items() if holds)
+
+    @property
+    def remembered(self) -> RememberedFamily | None:
+        """The tasks, if they come with memories."""
+        return self.tasks if isinstance(self.tasks, World | Locomo) else None

@@ -1,0 +1,188 @@
+"""A run on the cluster, from what is asked for to what verl is told, and its start."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from recollect import files as disk
+from recollect.config.train import TrainConfig
+from recollect.engines.verl.launch.flags import adopt
+from recollect.engines.verl.launch.shapes import Shape, find_shape
+from recollect.engines.verl.launch.translate import (
+    ROLLOUT,
+    Keys,
+    merged,
+    name_of,
+    resolved,
+    translate,
+)
+from recollect.engines.verl.run.folder import placed, prepare
+from recollect.engines.verl.worker.bases import SHARED_MEMORY, sweep
+from recollect.errors import UserError
+
+ENTRY = "recollect.engines.verl.main"
+LENGTHS = (
+    "val.lengths: not measured on a cluster; afterwards, on one GPU: recollect eval PRESET"
+    " --model.path {run}/model"
+)
+NEEDED = ("verl", "ray", "transfer_queue")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that is decided before anything starts."""
+
+    config: TrainConfig
+    run: Path
+    keys: Keys
+    """All of verl's keys that are set, the user's over ours."""
+    arguments: tuple[str, ...]
+    """For the entry point."""
+    shape: Shape | None
+    inputs: tuple[Path, ...] = ()
+    """Files of MemAgent's rows that become the tasks."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> list[str]:
+        """What is run, here and now."""
+        return [sys.executable, "-m", ENTRY, *self.arguments]
+
+    @property
+    def shown(self) -> str:
+        """The same for people: one override to a line."""
+        lines = [f"python -m {ENTRY}", *(shlex.quote(text) for text in self.arguments)]
+        return " \\\n    ".join(lines)
+
+
+def plan_launch(config: TrainConfig, overrides: Sequence[str]) -> Launch:
+    """Decide what verl is told; `overrides` are verl's own and win."""
+    adopted = adopt(config, overrides)
+    config = placed(adopted.config)
+    run = config.folder / config.name
+    shape = find_shape(config.model.path)
+    keys = translate(config, run, shape.window if shape else None)
+    sizes = {"data.max_prompt_length", "data.max_response_length"}
+    if sizes & {name_of(text) for text in adopted.overrides}:
+        # A window that was given decides how much a server holds.
+        whole = resolved(keys, adopted.overrides)
+        keys[f"{ROLLOUT}.max_model_len"] = sum(int(whole[name]) for name in sizes)
+    arguments = tuple(merged(keys, adopted.overrides))
+    found = resolved(keys, adopted.overrides)
+    notes = (
+        *adopted.notes,
+        *config.notes,
+        *([LENGTHS.format(run=run)] if config.val.lengths else []),
+    )
+    return Launch(config, run, found, arguments, shape, adopted.inputs, notes)
+
+
+def check_installed() -> None:
+    """Refuse to start where verl is missing."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"--engine verl needs {', '.join(missing)}, which this environment does not have",
+            "verl's pins differ from ours: make an environment of its own with `make verl-env`, or"
+            " pip install 'recollect[verl]' in one, and run the same command there",
+        )
+
+
+def check_model(path: str) -> None:
+    """Refuse a name that is no folder: every node must find the same weights."""
+    if not (Path(path) / "config.json").is_file():
+        raise UserError(
+            f"there is no model in {path!r}" if path else "no model is named",
+            f"hf download {path or 'NAME'} --local-dir FOLDER on a disk that all nodes see, then"
+            " --model.path FOLDER (a dry run needs only the name)",
+        )
+
+
+def check_checkpoint(path: Path, run: Path) -> None:
+    """Refuse to go on from what this run did not write: verl unpickles it, which runs code."""
+    own = (run / "checkpoints").resolve()
+    if path.resolve().parent != own or not path.name.startswith("global_step_"):
+        raise UserError(
+            f"{path} is no checkpoint of this run, and verl runs what other files tell it to",
+            f"name a folder {own}/global_step_N; to start from the weights of another run, set"
+            " --model.path to its folder model",
+        )
+    if not path.is_dir():
+        raise UserError(f"there is no checkpoint {path}", f"see what {own} holds")
+
+
+def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
+    """Write the run's folder, start verl and wait for it; return its exit status."""
+    check_installed()
+    check_model(plan.config.model.path)
+    write_folder(plan)
+    try:
+        return wait_for(plan.command, environment() | dict(more or {}))
+    finally:
+        sweep(SHARED_MEMORY)  # Ray ends workers before they could clean up
+
+
+def wait_for(command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run a command to its end; a signal to stop reaches it, even one to this process alone."""
+    started: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+
+    def hand_on(number: int, _frame: FrameType | None) -> None:
+        if started:
+            started[0].send_signal(number)  # it ends in its own time
+        else:
+            early.append(number)
+
+    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [number for number in stops if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, hand_on) for number in heard}
+    try:
+        # In a group of its own a terminal's Ctrl-C does not reach it: it gets every signal once.
+        started.append(subprocess.Popen(command, env=env, process_group=0))
+        for number in early:
+            started[0].send_signal(number)
+        return started[0].wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def write_folder(plan: Launch) -> None:
+    """Write settings, tasks and rows; not under a run that is under way."""
+    disk.make_folder(plan.run)
+    with disk.lock(plan.run):
+        _write_folder(plan)
+
+
+def _write_folder(plan: Launch) -> None:
+    if plan.config.resume == "never" and (plan.run / "config.json").exists():
+        raise UserError(
+            f"{plan.run} already holds a run, and nothing is ever overwritten",
+            f"go on with it (resume auto), choose another run folder, or delete {plan.run}",
+        )
+    if plan.config.resume not in ("auto", "never"):
+        check_checkpoint(Path(plan.config.resume), plan.run)
+    if plan.inputs:
+        from recollect.tasks.documents.memagent import MemAgentRows, build_memagent
+
+        tasks = plan.config.tasks
+        assert isinstance(tasks, MemAgentRows)
+        if not (tasks.folder / "manifest.json").exists():
+            build_memagent(plan.inputs, tasks.folder)
+    prepare(plan.config, plan.run)
+
+
+def environment() -> dict[str, str]:
+    """Let verl's processes import what we imported, installed or not."""
+    here = str(Path(__file__).parents[4])
+    path = dict.fromkeys([here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path)}

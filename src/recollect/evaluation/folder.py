@@ -1,0 +1,90 @@
+"""The folder of one evaluation: its settings, its episodes, and the calls of those under way.
+
+config.json     what was asked for, and everything that decides an episode
+episodes.jsonl  one line per episode, only appended to; the last line of an id counts
+calls.jsonl     replies to episodes that have not ended; empty once all have
+results.json    scores, intervals, comparisons, costs; the report is made from it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from recollect.errors import UserError
+from recollect.evaluation.calls import CallLog, Calls, forget
+from recollect.evaluation.lines import Lines, read_lines
+from recollect.evaluation.records import Record
+from recollect.files import lock, make_folder, replacing
+from recollect.runs.episodes import plain
+
+CONFIG, EPISODES, CALLS = "config.json", "episodes.jsonl", "calls.jsonl"
+
+
+class Store:
+    """An evaluation's folder, held by this process and open for more."""
+
+    def __init__(self, folder: Path, retry_failed: bool = False) -> None:
+        """Open or make the folder; episodes that failed are wanted again if so asked."""
+        make_folder(folder)
+        self.folder = folder
+        self._lock = lock(folder)
+        self._episodes = Lines(folder / EPISODES)
+        ended = {r["id"]: r["failure"] is None for r in read_lines(folder / EPISODES)}
+        self._well = {id for id, well in ended.items() if well}
+        """Ids of the episodes that did not fail."""
+        self.done = self._well.copy() if retry_failed else set(ended)
+        """Ids of the episodes that are not run again."""
+        # A failed episode may be wanted again, and what it was told must not be asked twice.
+        self._calls = CallLog(folder / CALLS, self._well)
+
+    def calls(self, episode: str) -> Calls:
+        """Return what an episode was told before it was cut short."""
+        return self._calls.of(episode)
+
+    def add(self, record: Record) -> None:
+        """Keep an episode."""
+        self._episodes.append(record)
+        self.done.add(record["id"])
+        if record["failure"] is None:
+            self._well.add(record["id"])
+
+    def close(self) -> None:
+        """Write down what the system still holds, and let others have the folder."""
+        self._episodes.close()
+        self._calls.close()
+        forget(self.folder / CALLS, self._well)
+        self._lock.close()
+
+
+def read_episodes(folder: Path) -> Iterator[Record]:
+    """Yield the stored episodes, each once: the last one where it was run again."""
+    path = folder / EPISODES
+    if not path.exists():
+        raise UserError(
+            f"{folder} holds no {EPISODES}", "name a folder that `recollect eval` wrote"
+        )
+    last = {record["id"]: number for number, record in enumerate(read_lines(path))}
+    for number, record in enumerate(read_lines(path)):
+        if last[record["id"]] == number:
+            yield record
+
+
+def read_config(folder: Path) -> dict[str, Any] | None:
+    """Return the settings of an evaluation, or None where there is none yet."""
+    path = folder / CONFIG
+    if not path.exists():
+        return None
+    try:
+        config = json.loads(path.read_text())
+        return {"identity": config["identity"], **config}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged: {error}", "choose another folder with --out") from None
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """Store the settings."""
+    with replacing(folder / CONFIG) as temporary:
+        temporary.write_text(json.dumps(config, indent=1, default=plain) + "\n")

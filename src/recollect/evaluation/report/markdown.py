@@ -1,0 +1,95 @@
+"""A report as Markdown. Model text stands in fences that it cannot end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from recollect.evaluation.report.document import (
+    Agent,
+    Bar,
+    Best,
+    Block,
+    Charts,
+    Code,
+    Document,
+    Facts,
+    Folded,
+    Noted,
+    Notice,
+    Paragraph,
+    Quote,
+    Table,
+    Value,
+)
+from recollect.evaluation.report.numbers import scored
+
+# An underscore inside a word is no emphasis, and names are full of them.
+_SPECIAL = re.compile(r"([\\`*\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+def write_markdown(document: Document) -> str:
+    """Write a whole report."""
+    lines = [f"# {_plain(document.title)}", "", _plain(document.subtitle), ""]
+    lines += [*_block(Facts(document.facts), 2), ""]
+    for section in document.sections:
+        lines += [f"## {_plain(section.title)}", ""]
+        for block in section.blocks:
+            lines += [*_block(block, 3), ""]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _block(block: Block, level: int) -> Iterator[str]:
+    if isinstance(block, Table):
+        yield from _table(block)
+    elif isinstance(block, Paragraph):
+        yield _plain(block.text)
+    elif isinstance(block, Notice):
+        yield f"> **{_plain(block.text)}**"
+    elif isinstance(block, Code):
+        yield from _fenced(block.text)
+    elif isinstance(block, Facts):
+        yield from (f"- {_plain(name)}: {_plain(value)}" for name, value in block.pairs)
+    elif isinstance(block, Charts):
+        yield from _table(block.table)
+    elif isinstance(block, Quote):
+        yield f"**{_plain(block.title)}**"
+        for name, text in block.fields:
+            yield from ("", f"{_plain(name)}:", "", *_fenced(text))
+    elif isinstance(block, Folded):
+        yield f"{'#' * level} {_plain(block.title)}"
+        for inner in block.blocks:
+            yield from ("", *_block(inner, level + 1))
+
+
+def _table(table: Table) -> Iterator[str]:
+    if table.caption:
+        yield from (f"*{_plain(table.caption)}*", "")
+    yield _row([_plain(name) for name in table.head])
+    yield _row(["---" if i < table.names else "---:" for i in range(len(table.head))])
+    for row in table.rows:
+        yield _row([_value(value) for value in row])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _value(value: Value) -> str:
+    if isinstance(value, Best):
+        return f"**{_value(value.value)}**"
+    if isinstance(value, Agent):
+        return _plain(value.name)
+    if isinstance(value, Noted):
+        return f"{_plain(value.text)} ({_plain(value.note)})"
+    return scored(value.score) if isinstance(value, Bar) else _plain(value)
+
+
+def _fenced(text: str) -> list[str]:
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [fence, text.replace("\r", ""), fence]
+
+
+def _plain(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -1,0 +1,199 @@
+"""What a report says about scores: all of them, each task set's own, and by kinds of questions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from recollect.evaluation.report.document import (
+    Agent,
+    Bar,
+    Best,
+    Block,
+    Folded,
+    Noted,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+    Value,
+)
+from recollect.evaluation.report.numbers import count, p_value, percent, signed
+from recollect.evaluation.results import Cell, Comparison, Results, Score
+
+OPEN = 10
+"""Task sets up to which their tables are shown at once."""
+
+_AXES = {
+    "category": "By category",
+    "position": "By position of the evidence",
+    "distance": "By distance between pieces of evidence",
+    "order": "By order of the evidence",
+}
+
+_ORDER = ("first", "middle", "last", "spread", "near", "far", "in order", "out of order")
+"""Values of axes as they follow one another; others stay as they come."""
+
+
+def overview(results: Results, tasks: Sequence[str], agents: Sequence[str]) -> list[Block]:
+    """Show how every agent did on every task set, after what failed and what was not run."""
+    blocks: list[Block] = [*_notices(results, agents)]
+    closed = any(cell.closed_book for cell in results.cells) and "closed_book" not in agents
+    rows: list[list[Value]] = []
+    for task in tasks:
+        cells = {cell.agent: cell for cell in results.cells if cell.task == task}
+        some = next(iter(cells.values()))
+        best = _best(list(cells.values()))
+        row: list[Value] = [Noted(task, some.primary), str(some.scores[some.primary].n)]
+        row += [_entry(cells.get(agent), best) for agent in agents]
+        if closed:
+            row.append(Bar(some.closed_book, drawn=False) if some.closed_book else "")
+        rows.append(row)
+    head = ["task set", "n", *agents, *(["closed book"] if closed else [])]
+    caption = (
+        "Percent, with the 95% interval; n counts questions. Failed episodes count as wrong. The"
+        " highest mean of a row is bold (but not the oracle's, which is a bound); that is no claim"
+        " that it differs from the next."
+    )
+    return [*blocks, Table(head, rows, 1, caption)]
+
+
+def _best(cells: Sequence[Cell]) -> Cell:
+    """Return who did best; who was shown the evidence does not compete."""
+    competing = [cell for cell in cells if cell.agent != "oracle"] or list(cells)
+    return max(competing, key=lambda cell: cell.scores[cell.primary].mean)
+
+
+def _entry(cell: Cell | None, best: Cell) -> Value:
+    if cell is None:
+        return ""
+    score = cell.scores[cell.primary]
+    value = Bar(score, drawn=False)
+    highest = score.mean == best.scores[best.primary].mean > 0 and cell.agent != "oracle"
+    return Best(value) if highest else value
+
+
+def _notices(results: Results, agents: Sequence[str]) -> list[Block]:
+    notices: list[Block] = []
+    if results.n_failed:
+        kinds: Counter[str] = Counter()
+        for cell in results.cells:
+            kinds.update(cell.failures)
+        named = "; ".join(f"{kind} ({times})" for kind, times in kinds.most_common(6))
+        notices.append(
+            Notice(f"{results.n_failed:,} episodes failed and count as wrong. By cause: {named}.")
+        )
+    lacking = [
+        ("closed_book", "what the model knew before reading is not measured"),
+        ("full_context", "there is no reading of the whole text to compare with"),
+        ("rag", "there is no retrieval to compare with"),
+        ("oracle", "there is no upper bound from the evidence alone"),
+    ]
+    missing = [f"{name} ({why})" for name, why in lacking if name not in agents]
+    if missing:
+        notices.append(Paragraph(f"Not run: {'; '.join(missing)}."))
+    return notices
+
+
+def detail(results: Results, task: str, tasks: int) -> Block:
+    """Show one task set: every agent, beside the one that did best."""
+    cells = [cell for cell in results.cells if cell.task == task]
+    best = _best(cells)
+    against = {
+        (c.second if c.first == best.agent else c.first): c
+        for c in results.comparisons
+        if c.task == task and best.agent in (c.first, c.second)
+    }
+    head = ["agent", best.primary, "n", "tasks", "failed", "spread", "closed book"]
+    head += [f"against {best.agent}", "p", "p (Holm)"]
+    rows: list[list[Value]] = []
+    for cell in cells:
+        score = cell.scores[cell.primary]
+        row: list[Value] = [Agent(cell.agent), Bar(score), str(score.n), str(score.n_tasks)]
+        row.append(str(score.n_failed))
+        row.append("" if cell.spread is None else f"\u00b1{percent(cell.spread)}")
+        row.append(percent(cell.closed_book.mean) if cell.closed_book else "")
+        row += _compared(cell.agent, best.agent, against.get(cell.agent))
+        rows.append(row)
+    spread = "Spread: standard deviation over seeds. " if any(c.spread for c in cells) else ""
+    length = f"About {count(best.tokens)} tokens of text. " if best.tokens else ""
+    caption = (
+        f"{length}{spread}Differences in points, paired by task; Holm's correction is for all"
+        " comparisons of this evaluation."
+    )
+    blocks: list[Block] = [Table(head, rows, 1, caption)]
+    if len(cells) > 2:
+        blocks.append(Folded("All pairs", [_pairs(results.comparisons, task)]))
+    return Folded(task, blocks, open=tasks <= OPEN)
+
+
+def _compared(agent: str, best: str, pair: Comparison | None) -> list[Value]:
+    if agent == best or pair is None:
+        return ["", "", ""]
+    sign = 1 if pair.first == agent else -1
+    low, high = sorted((sign * pair.low, sign * pair.high))
+    difference = f"{signed(sign * pair.difference)} ({signed(low)} to {signed(high)})"
+    return [difference, p_value(pair.p), p_value(pair.p_adjusted)]
+
+
+def _pairs(comparisons: Sequence[Comparison], task: str) -> Table:
+    rows: list[list[Value]] = [
+        [
+            Agent(c.first),
+            Agent(c.second),
+            f"{signed(c.difference)} ({signed(c.low)} to {signed(c.high)})",
+            p_value(c.p),
+            p_value(c.p_adjusted),
+            str(c.n_tasks),
+        ]
+        for c in comparisons
+        if c.task == task
+    ]
+    return Table(["first", "second", "first minus second", "p", "p (Holm)", "tasks"], rows, 2)
+
+
+def metrics(results: Results, tasks: Sequence[str]) -> list[Block]:
+    """Show all metrics side by side, where there is more than one."""
+    names = list(dict.fromkeys(name for cell in results.cells for name in cell.scores))
+    if len(names) < 2:
+        return []
+    blocks: list[Block] = []
+    for task in tasks:
+        cells = [cell for cell in results.cells if cell.task == task]
+        rows: list[list[Value]] = [
+            [Agent(cell.agent), *(_plain(cell.scores.get(name)) for name in names)]
+            for cell in cells
+        ]
+        blocks.append(Folded(task, [Table(["agent", *names], rows)]))
+    return blocks
+
+
+def _plain(score: Score | None) -> Value:
+    return Bar(score, drawn=False) if score else ""
+
+
+def axes(results: Results, tasks: Sequence[str], agents: Sequence[str]) -> list[Section]:
+    """Show the scores again by what sets the questions apart, in one section each."""
+    names = list(dict.fromkeys(axis for cell in results.cells for axis in cell.axes))
+    ordered = [n for n in _AXES if n in names] + [n for n in names if n not in _AXES]
+    sections = []
+    for axis in ordered:
+        blocks: list[Block] = []
+        for task in tasks:
+            cells = {c.agent: c for c in results.cells if c.task == task and axis in c.axes}
+            if cells:
+                blocks.append(Folded(task, [_axis(axis, cells, agents)]))
+        sections.append(Section(_AXES.get(axis, f"By {axis}"), blocks))
+    return sections
+
+
+def _axis(axis: str, cells: dict[str, Cell], agents: Sequence[str]) -> Table:
+    shown = [agent for agent in agents if agent in cells]
+    found = dict.fromkeys(value for cell in cells.values() for value in cell.axes[axis])
+    values = sorted(found, key=lambda value: _ORDER.index(value) if value in _ORDER else 0)
+    rows: list[list[Value]] = []
+    for value in values:
+        scores = [cells[agent].axes[axis].get(value) for agent in shown]
+        n = max(score.n for score in scores if score)
+        rows.append([value or "(none)", str(n), *(_plain(score) for score in scores)])
+    return Table([axis, "n", *shown], rows)

@@ -1,0 +1,117 @@
+"""Vectors while episodes run: cached ones at once, new ones in batches over all episodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from recollect.errors import boundary
+from recollect.memory.embeddings.base import Embedder, EmbeddingFailed, Kind, unit_vectors
+from recollect.memory.embeddings.cache import EmbeddingCache
+
+_Wanted = tuple[str, Kind]
+
+
+class LiveEmbedder:
+    """Embeds for many stores at once; call it as a store's `embed`.
+
+    While one batch is computed, the texts of all episodes gather for the next, so there is no delay
+    to tune. A text that fails fails the episodes that asked for it, and no other.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        cache: EmbeddingCache | None = None,
+        batch_size: int = 64,
+        keep: int = 20_000,
+    ) -> None:
+        self.embedder = embedder
+        self.cache = cache
+        self.batch_size = batch_size
+        self.keep = keep
+        """Vectors held in memory, the longest unused given up first."""
+        self.batches = 0
+        self._kept: OrderedDict[_Wanted, np.ndarray] = OrderedDict()
+        self._waiting: dict[_Wanted, asyncio.Future[np.ndarray]] = {}
+        self._worker: asyncio.Task[None] | None = None
+
+    async def __call__(self, texts: Sequence[str], kind: Kind = "document") -> np.ndarray:
+        """Return the unit vectors of texts, float32 [n, d]."""
+        with boundary("embedder"):
+            rows = [self._known((text, kind)) for text in texts]
+            lacking = [text for text, row in zip(texts, rows, strict=True) if row is None]
+            awaited = [self._ask((text, kind)) for text in lacking]
+            if awaited:
+                # Not gather: when this episode is cancelled, others may wait for the same text.
+                await asyncio.wait(set(awaited))
+            new = iter([future.result() for future in awaited])
+            return np.array([next(new) if row is None else row for row in rows], np.float32)
+
+    def _known(self, wanted: _Wanted) -> np.ndarray | None:
+        row = self._kept.get(wanted)
+        if row is not None:
+            self._kept.move_to_end(wanted)
+        elif self.cache is not None and wanted[1] == "document":
+            row = self.cache.get(wanted[0])
+        return row
+
+    def _ask(self, wanted: _Wanted) -> asyncio.Future[np.ndarray]:
+        loop = asyncio.get_running_loop()
+        if self._worker is not None and self._worker.get_loop() is not loop:
+            self._worker, self._waiting = None, {}  # of a loop that has ended
+        if wanted not in self._waiting:
+            self._waiting[wanted] = loop.create_future()
+        if self._worker is None or self._worker.done():
+            self._worker = loop.create_task(self._work())
+        return self._waiting[wanted]
+
+    async def _work(self) -> None:
+        await asyncio.sleep(0)  # whoever is ready to run now joins the first batch
+        while self._waiting:
+            kind = next(iter(self._waiting))[1]
+            batch = [wanted for wanted in self._waiting if wanted[1] == kind][: self.batch_size]
+            futures = [self._waiting.pop(wanted) for wanted in batch]
+            self.batches += 1
+            results: list[np.ndarray | BaseException] = []
+            try:
+                results = await self._vectors(batch, kind)
+            except BaseException as error:
+                results = [error] * len(batch)
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                self._settle(batch, futures, results)
+
+    async def _vectors(self, batch: list[_Wanted], kind: Kind) -> list[np.ndarray | BaseException]:
+        texts = [text for text, _ in batch]
+        try:
+            return list(await unit_vectors(self.embedder, texts, kind))
+        except EmbeddingFailed as failure:
+            if len(batch) == 1:
+                return [failure]
+        return [(await self._vectors([wanted], kind))[0] for wanted in batch]
+
+    def _settle(
+        self,
+        batch: list[_Wanted],
+        futures: list[asyncio.Future[np.ndarray]],
+        results: list[np.ndarray | BaseException],
+    ) -> None:
+        for wanted, future, result in zip(batch, futures, results, strict=True):
+            if isinstance(result, np.ndarray):
+                self._kept[wanted] = result
+            if future.done():
+                continue
+            if isinstance(result, asyncio.CancelledError):
+                future.cancel()
+            elif isinstance(result, BaseException):
+                future.set_exception(result)
+                future.exception()  # seen: whoever asked may be gone
+            else:
+                future.set_result(result)
+        while len(self._kept) > self.keep:
+            self._kept.popitem(last=False)

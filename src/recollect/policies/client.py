@@ -1,0 +1,294 @@
+"""A client for one OpenAI-compatible server: patient, limited, and honest about failures.
+
+Every failed attempt is counted by kind. What may pass by itself (no connection, 429, 5xx) is tried
+again; the rest fails at once. When connections keep failing and the server does not say that it is
+there either, the run ends with a `UserError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
+
+from recollect.errors import UserError
+from recollect.policies.http import Dropped, Response, Unreachable, Wire, WireError
+from recollect.seeds import derive
+
+T = TypeVar("T")
+
+Speech = Literal["auto", "tokens", "messages"]
+"""How a server is spoken to: auto takes tokens where it takes and tells them."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a model is served, and how patiently it is asked."""
+
+    url: str
+    """Such as http://localhost:8000/v1"""
+    model: str = ""
+    """Empty takes the only model that the server lists."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """The environment variable that holds the key; servers without keys need none."""
+    timeout: float = 300.0
+    """Seconds for one attempt."""
+    connect_timeout: float = 10.0
+    retries: int = 5
+    """After failures that may pass: no connection, 429, 5xx."""
+    backoff: float = 0.5
+    """Seconds before the first retry, doubled for each further one, less up to half by chance."""
+    concurrency: int = 256
+    """Requests in flight at once."""
+    breaker: int = 8
+    """Connections that must fail in a row before the server is asked whether it is there."""
+    grace: float = 30.0
+    """Seconds it then has to come back before the run is stopped."""
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UserError(
+                f"{self.url!r} is not the address of a server",
+                "write it like http://localhost:8000/v1",
+            )
+        if self.concurrency < 1 or self.retries < 0 or min(self.timeout, self.connect_timeout) <= 0:
+            raise UserError(
+                "an endpoint needs a concurrency of at least 1, retries of at least 0, and timeouts"
+                " above 0",
+                "set these settings of the endpoint",
+            )
+
+
+class EndpointError(Exception):
+    """A call came back without a usable answer. The class's name is its kind."""
+
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds that the server asked to wait."""
+
+
+class RateLimited(EndpointError):
+    """The server answered 429."""
+
+
+class ServerError(EndpointError):
+    """The server answered 5xx."""
+
+
+class Rejected(EndpointError):
+    """The server answered with another status than 200: the request is at fault."""
+
+
+class TimedOut(EndpointError):
+    """No whole answer came in time."""
+
+
+class NotJson(EndpointError):
+    """The answer is no JSON object."""
+
+
+class BadReply(EndpointError):
+    """The answer lacks what it must have, or says something impossible."""
+
+
+class WrongTokens(EndpointError):
+    """The token ids that came back cannot be those of this call."""
+
+
+class Filtered(EndpointError):
+    """The server withheld what the model said."""
+
+
+RETRIED = (WireError, RateLimited, ServerError)
+
+
+class Client:
+    """Calls to one server. Its connections belong to the event loop that it is used in."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.calls = 0
+        self.in_flight = 0
+        """Calls without an answer yet, those that wait for a slot or a retry included."""
+        self.failures: Counter[str] = Counter()
+        """Failed attempts by kind; a call that succeeds in the end may have had some."""
+        self.tokens: Counter[str] = Counter()
+        """Tokens that the server says it read and wrote."""
+        self._live: _Live | None = None
+        self._lost = 0
+        """Connections that failed since something was last heard of the server."""
+        self._gone: UserError | None = None
+
+    @cached_property
+    def _key(self) -> str:
+        return os.environ.get(self.endpoint.api_key_env, "").strip()
+
+    async def post(
+        self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any]], T], seed: int = 0
+    ) -> T:
+        """Send a request, and `read` the answer; the seed decides how long retries wait."""
+        self.calls += 1
+        self.in_flight += 1
+        try:
+            return await self._patiently(path, body, read, seed)
+        finally:
+            self.in_flight -= 1
+
+    async def _patiently(
+        self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any]], T], seed: int
+    ) -> T:
+        data = json.dumps(body, separators=(",", ":")).encode()
+        attempt = 0
+        while True:
+            try:
+                return read(await self._once("POST", path, data))
+            except (WireError, EndpointError) as error:
+                self.failures[type(error).__name__] += 1
+                if isinstance(error, Unreachable | Dropped | TimedOut):
+                    await self._check_there()
+                if attempt >= self.endpoint.retries or not isinstance(error, RETRIED):
+                    raise
+                wait = self._wait(error, attempt, seed)
+            attempt += 1
+            await asyncio.sleep(wait)
+
+    async def get(self, path: str, timeout: float | None = None) -> dict[str, Any]:
+        """Ask once."""
+        return await self._once("GET", path, None, timeout)
+
+    async def _once(
+        self, method: str, path: str, data: bytes | None, timeout: float | None = None
+    ) -> dict[str, Any]:
+        if self._gone is not None:
+            raise self._gone
+        live = self._connections()
+        seconds = timeout or self.endpoint.timeout
+        async with live.slots if method == "POST" else live.open:
+            try:
+                async with asyncio.timeout(seconds):
+                    response = await live.wire.send(method, path, data, self._key)
+            except TimeoutError:
+                self._lost += 1
+                raise TimedOut(f"no whole answer in {seconds:g} s") from None
+            except (Unreachable, Dropped):
+                self._lost += 1
+                raise
+        self._lost = 0
+        return _checked(response)
+
+    def _wait(self, error: Exception, attempt: int, seed: int) -> float:
+        endpoint = self.endpoint
+        asked = error.retry_after if isinstance(error, EndpointError) else 0.0
+        chance = derive("retry", seed, attempt) / (1 << 63)
+        own = endpoint.backoff * 2**attempt * (1 - chance / 2)
+        # Never earlier than asked, and not all who were told the same at the same moment.
+        return max(own, min(asked, endpoint.timeout) * (1 + chance / 4))
+
+    async def _check_there(self) -> None:
+        """End the run if connections keep failing and the server does not answer either."""
+        endpoint = self.endpoint
+        if self._lost < endpoint.breaker:
+            return
+        async with self._connections().asking:  # one asks, the others wait for what it hears
+            ends = time.monotonic() + endpoint.grace
+            while self._lost >= endpoint.breaker and self._gone is None:
+                try:
+                    await self.get("/models", endpoint.connect_timeout)
+                except EndpointError as error:
+                    if not isinstance(error, TimedOut):
+                        return  # whatever it says, it is there
+                except WireError:
+                    pass
+                if self._lost >= endpoint.breaker and time.monotonic() >= ends:
+                    self._gone = gone(endpoint)
+                elif self._lost >= endpoint.breaker:
+                    await asyncio.sleep(min(1.0, endpoint.grace / 10))
+        if self._gone is not None:
+            raise self._gone
+
+    def _connections(self) -> _Live:
+        loop = asyncio.get_running_loop()
+        if self._live is None or self._live.loop is not loop:
+            self._live = _Live(loop, self.endpoint)
+        return self._live
+
+    def close(self) -> None:
+        """Close the connections; the client can be used again."""
+        if self._live is not None:
+            self._live.wire.close()
+            self._live = None
+
+
+class _Live:
+    """What belongs to one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> None:
+        self.loop = loop
+        self.wire = Wire(endpoint.url, endpoint.connect_timeout)
+        self.slots = asyncio.Semaphore(endpoint.concurrency)
+        self.open = asyncio.Semaphore(1 << 20)
+        """For questions about the server itself, which must not wait behind calls."""
+        self.asking = asyncio.Lock()
+
+
+def gone(endpoint: Endpoint) -> UserError:
+    """Say that a server is no longer there."""
+    return UserError(
+        f"the server at {endpoint.url} is gone: {endpoint.breaker} connections failed in a row, and"
+        f" it did not come back in {endpoint.grace:g} s",
+        "start it again, then type the same command: the run goes on from its last checkpoint",
+    )
+
+
+def _checked(response: Response) -> dict[str, Any]:
+    """Return the JSON of a good answer; anything else raises what it is."""
+    if response.status != 200:
+        shown = f"{response.status}: {_message(response.body)}"
+        if response.status == 429:
+            raise RateLimited(shown, _retry_after(response.headers))
+        if response.status >= 500:
+            raise ServerError(shown, _retry_after(response.headers))
+        raise Rejected(shown)
+    try:
+        answer = json.loads(response.body)
+    except (ValueError, RecursionError) as error:
+        raise NotJson(f"{error} in {response.body[:60]!r}") from None
+    if not isinstance(answer, dict):
+        raise NotJson(f"{response.body[:60]!r} is no object")
+    return answer
+
+
+def _message(body: bytes) -> str:
+    """Find the words in an error's body."""
+    text = body.decode(errors="replace")
+    try:
+        found = json.loads(text)
+        error = found.get("error", found)
+        text = str(error.get("message", error) if isinstance(error, dict) else error)
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    return " ".join(text.split())[:300] or "no message"
+
+
+def _retry_after(headers: dict[str, str]) -> float:
+    """Return the seconds that a server asks to wait: a number, or a date."""
+    value = headers.get("retry-after", "")
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    import email.utils  # rarely needed
+
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError):
+        return 0.0

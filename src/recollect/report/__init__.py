@@ -1,5 +1,0 @@
-"""Reports of evaluations: Markdown and one HTML file that needs nothing else."""
-
-from recollect.report.files import write_report
-
-__all__ = ["write_report"]

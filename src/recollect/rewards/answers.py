@@ -1,0 +1,155 @@
+"""Rewards: what an episode earned, computed once, before it is expanded into samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from recollect import metrics
+from recollect.errors import UserError
+from recollect.memory.base import Memory
+from recollect.rewards.base import Reward, Score
+from recollect.types import Context, Episode, Question
+
+
+@dataclass(frozen=True)
+class AnswerReward:
+    """The mean over the questions of how well each answer matches.
+
+    A context that answers one question earns that question's score; all others earn the mean.
+    """
+
+    score: Callable[[str, tuple[str, ...]], float] = metrics.boxed_exact_match
+
+    async def __call__(self, episode: Episode, memory: Memory) -> Score:
+        """Score every answer against its question's accepted answers."""
+        scores = answer_scores(episode, self.score)
+        mean = sum(scores) / len(scores)
+        own = [None if c.question is None else scores[c.question] for c in episode.contexts]
+        return Score(mean, {"answer": mean}, own, scores)
+
+
+@dataclass(frozen=True)
+class AnswerAndTools:
+    r"""Answers, a bonus for boxed ones, and a bonus for tool calls that succeed (UMA's reward).
+
+    With the score s_i of question i's answer, b_i = 1 if it holds a box with something in it, and
+    the share u_c of chat c's tool calls that succeeded (0 for a chat without calls):
+
+        outcome_i         s_i + boxed_bonus * b_i
+        question chat i   outcome_i + tool_bonus * u_c
+        any other chat    mean of all outcomes + tool_bonus * u_c
+        the episode       mean of all outcomes + tool_bonus * mean of u_c over its chats
+
+    Where one role learns and the other is fixed, the episode's tool calls are those of its chats
+    that learn: what a fixed model does with tools is nothing to be measured here.
+
+    Unlike the published system: a tool that finds nothing has not succeeded, and a call that was
+    malformed or refused counts as one that failed; the box may stand anywhere in the answer, not
+    only in its last 300 characters, and an empty one earns nothing; whether an answer without a box
+    can be right is the metric's business; and numbers are compared as numbers, not as substrings.
+    """
+
+    score: Callable[[str, tuple[str, ...]], float] = metrics.value_match
+    boxed_bonus: float = 0.5
+    tool_bonus: float = 0.5
+
+    async def __call__(self, episode: Episode, memory: Memory) -> Score:
+        """Score the answers, and every chat for what it did itself."""
+        scores = answer_scores(episode, self.score)
+        boxed = [float(bool((metrics.boxed(answer) or "").strip())) for answer in episode.answers]
+        outcomes = [s + self.boxed_bonus * b for s, b in zip(scores, boxed, strict=True)]
+        outcome = sum(outcomes) / len(outcomes)
+        shares = [succeeded(context) for context in episode.contexts]
+        own = [
+            (outcome if c.question is None else outcomes[c.question]) + self.tool_bonus * share
+            for c, share in zip(episode.contexts, shares, strict=True)
+        ]
+        counted = counting(episode.contexts)
+        tools = sum(map(succeeded, counted)) / len(counted) if counted else 0.0
+        parts = {
+            "answer": sum(scores) / len(scores),
+            "boxed": sum(boxed) / len(boxed),
+            "tools/success": tools,
+            **tool_use(episode.contexts),
+        }
+        return Score(outcome + self.tool_bonus * tools, parts, own, scores)
+
+
+@dataclass(frozen=True)
+class WithMemoryRecall:
+    """Any reward, with a step reward for what each rewriting of a text memory did (ReMemR1).
+
+    Where context t wrote memory m_t over m_(t-1): memory_recall = recall(m_t) - recall(m_(t-1)).
+    """
+
+    outcome: Reward
+
+    async def __call__(self, episode: Episode, memory: Memory) -> Score:
+        """Score the outcome, then look at every version of the memory."""
+        score = await self.outcome(episode, memory)
+        gains: dict[str, float] = {}
+        before = 0.0
+        for op in (op for op in episode.ops if op.kind == "replace"):
+            now = memory_recall(op.data["text"], episode.task.questions)
+            gains[op.label] = gains.get(op.label, 0.0) + now - before
+            before = now
+        steps = [
+            {"memory_recall": gains[c.label]} if c.label in gains else {} for c in episode.contexts
+        ]
+        return replace(score, steps=steps, parts={**score.parts, "memory_recall": before})
+
+
+def memory_recall(text: str, questions: Sequence[Question]) -> float:
+    """Average over questions the share of an answer's words that stand in a text; the best answer.
+
+    It can be fooled by keywords without sense: read it beside the outcome.
+    """
+    found = set(metrics.normalise(text).split())
+    shares = [
+        max(
+            (
+                sum(word in found for word in words) / len(words)
+                for answer in question.answers
+                if (words := metrics.normalise(answer).split())
+            ),
+            default=0.0,
+        )
+        for question in questions
+    ]
+    return sum(shares) / len(shares)
+
+
+def answer_scores(episode: Episode, score: Callable[[str, tuple[str, ...]], float]) -> list[float]:
+    """Score every answer of an episode."""
+    if not episode.task.questions:
+        raise UserError(
+            f"task {episode.task.id!r} has no questions, so nothing in it can be rewarded",
+            "give every task at least one question, or leave the task out",
+        )
+    return [
+        score(answer, question.answers)
+        for answer, question in zip(episode.answers, episode.task.questions, strict=True)
+    ]
+
+
+def succeeded(context: Context) -> float:
+    """Return the share of a chat's tool calls that did what was asked; 0 without any."""
+    calls = context.counts.get("calls", 0)
+    return context.counts.get("ok", 0) / calls if calls else 0.0
+
+
+def counting(contexts: Sequence[Context]) -> list[Context]:
+    """Return the chats that statistics are about: those that learn, or all if none does."""
+    return [c for c in contexts if c.trainable] or list(contexts)
+
+
+def tool_use(contexts: Sequence[Context]) -> dict[str, float]:
+    """Add up what was counted in the chats that learn, or in all if none does."""
+    total: Counter[str] = Counter()
+    turns = 0
+    for context in counting(contexts):
+        total.update(context.counts)
+        turns += len(context.turns)
+    return {"turns": turns, **{f"tools/{name}": count for name, count in total.items()}}

@@ -1,0 +1,166 @@
+"""The reward `memory_delta`: how much better a reader does after the agent's edits than before.
+
+Knows nothing of agents: it compares the store at the end of an episode with its base.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from recollect.concurrency import Once, concurrently
+from recollect.errors import UserError, boundary
+from recollect.memory.base import Memory
+from recollect.memory.changes import CountTokens, Growth, count_words
+from recollect.memory.entries import Entry, number_of
+from recollect.memory.retrieval import Passage, Retrieval
+from recollect.memory.store import Store
+from recollect.rewards.answers import tool_use
+from recollect.rewards.base import Score
+from recollect.rewards.readers import EvidenceReader, MetricScorer, Reader, Scorer
+from recollect.types import Context, Episode, Task
+
+Mode = Literal["delta", "new_only", "new+format"]
+MODES: tuple[Mode, ...] = ("delta", "new_only", "new+format")
+WROTE, WROTE_NOTHING = 0.1, -1.0
+"""The published system's bonus for writing at least one memory, and its penalty for none."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What retrieval found in a store, and how well a reader did with it."""
+
+    found: tuple[Passage, ...]
+    perf: float
+
+
+@dataclass(frozen=True)
+class MemoryDelta:
+    """R = E * perf(final) - perf(initial), the mean over the task's questions.
+
+    perf(S) in [0, 1] is how well `reader` answers from what `retrieval` finds in store S, and
+
+        E = 1 / (1 + growth_penalty * max(0, growth tokens / growth_budget - 1))
+
+    where growth is what the store holds more than its base. So writing nothing earns exactly 0,
+    harm is negative, and copying everything does not pay. perf(initial) is computed once per
+    question and kept: make another MemoryDelta when the reader changes, as a policy does with every
+    update.
+    """
+
+    reader: Reader = EvidenceReader()
+    retrieval: Retrieval = Retrieval()
+    mode: Mode = "delta"
+    """new_only is perf of all that the agent wrote and nothing else; new+format, the published
+    reward, adds 0.1 if it wrote anything and takes 1 if not."""
+    growth_budget: int = 128
+    """Tokens by which a store may grow for free."""
+    growth_penalty: float = 1.0
+    count_tokens: CountTokens = count_words
+    """For the budgets of growth and of retrieval."""
+    scorer: Scorer = MetricScorer()
+    """For answers that the agent gave itself: their contexts earn their own scores."""
+    _initial: Once[tuple[object, ...], Reading] = field(
+        default_factory=Once, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UserError(f"the reward has no mode {self.mode!r}", f"choose {', '.join(MODES)}")
+        if self.growth_budget < 1 or self.growth_penalty < 0:
+            raise UserError(
+                f"growth_budget is {self.growth_budget}, growth_penalty {self.growth_penalty}",
+                "set the budget to 1 or more and the penalty to 0 or more",
+            )
+
+    async def __call__(self, episode: Episode, memory: Memory) -> Score:
+        """Compare what the episode left with what it began with."""
+        task = episode.task
+        if not isinstance(memory, Store) or not task.questions:
+            raise UserError(
+                f"memory_delta cannot reward task {task.id!r}: it needs a store and a question",
+                "use it with the curator, on tasks with questions",
+            )
+        every = range(len(task.questions))
+        before = await concurrently(self._before(task, i, memory) for i in every)
+        after = await concurrently(self._after(task, i, memory, before[i]) for i in every)
+        old = sum(reading.perf for reading in before) / len(before)
+        new = sum(after) / len(after)
+        growth = memory.growth(self.count_tokens)
+        efficiency = self.efficiency(growth.tokens)
+        written = bool(_written(memory))
+        reward = {
+            "delta": efficiency * new - old,
+            "new_only": new,
+            "new+format": new + (WROTE if written else WROTE_NOTHING),
+        }[self.mode]
+        parts = {"answer": new, "before": old, "efficiency": efficiency}
+        parts |= _growth(growth) | tool_use(episode.contexts)
+        return Score(reward, parts, await self._own(episode), after)
+
+    def efficiency(self, growth_tokens: int) -> float:
+        """Return E for a store that grew so much."""
+        over = max(0.0, growth_tokens / self.growth_budget - 1)
+        return 1 / (1 + self.growth_penalty * over)
+
+    async def _before(self, task: Task, index: int, memory: Store) -> Reading:
+        """Read the base, once for all episodes that are rewarded for this question."""
+
+        async def compute() -> Reading:
+            base = Store(memory.corpus, memory._embed)
+            return await self._read(task, index, base)
+
+        evidence = tuple(task.meta.get("dia_ids", ()))
+        key = (memory.corpus.fingerprint, task.questions[index], evidence)
+        return await self._initial.get(key, compute)
+
+    async def _after(self, task: Task, index: int, memory: Store, before: Reading) -> float:
+        if self.mode != "delta":
+            found = tuple(Passage(entry, entry.content) for entry in _written(memory))
+            return await self._perf(task, index, found)
+        return (await self._read(task, index, memory, before)).perf
+
+    async def _read(
+        self, task: Task, index: int, store: Store, known: Reading | None = None
+    ) -> Reading:
+        with boundary("retrieval"):
+            question = task.questions[index].text
+            found = await self.retrieval.find(store, question, self.count_tokens)
+        # The same memories are read the same way: no noise of a reader's may look like a gain.
+        if known is not None and found == known.found:
+            return known
+        return Reading(found, await self._perf(task, index, found))
+
+    async def _perf(self, task: Task, index: int, found: tuple[Passage, ...]) -> float:
+        with boundary("reader"):
+            perf = await self.reader(task, index, found)
+        if not 0 <= perf <= 1:
+            raise ValueError(f"a reader scored {perf}, outside of [0, 1]")
+        return perf
+
+    async def _own(self, episode: Episode) -> list[float | None]:
+        """Give a context that answered a question the score of its answer."""
+
+        async def score(context: Context) -> float | None:
+            if context.question is None:
+                return None
+            question = episode.task.questions[context.question]
+            with boundary("judge"):
+                return await self.scorer(question, episode.answers[context.question])
+
+        return await concurrently(score(context) for context in episode.contexts)
+
+
+def _written(store: Store) -> list[Entry]:
+    """Return what the agent wrote or changed, in the order of the ids."""
+    diff = store.diff()
+    return sorted((*diff.created, *(new for _, new in diff.updated)), key=lambda e: number_of(e.id))
+
+
+def _growth(growth: Growth) -> dict[str, float]:
+    return {
+        "growth/created": growth.created,
+        "growth/updated": growth.updated,
+        "growth/deleted": growth.deleted,
+        "growth/tokens": growth.tokens,
+    }

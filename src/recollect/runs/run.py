@@ -1,0 +1,316 @@
+"""One run's folder, and how a run goes on after a kill. Knows nothing of models or torch.
+
+    config.json    metrics.jsonl    episodes/train-000010.jsonl.gz    checkpoints/step-000010/
+
+Whatever belongs to step s is logged before checkpoint s is saved. Going on from s cuts everything
+later away, so that a killed run ends with the same files, times aside, as one never killed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+
+from recollect import files as disk
+from recollect.errors import UserError
+from recollect.runs import checkpoints
+from recollect.runs.checkpoints import Checkpoint, find_checkpoint, verify
+from recollect.runs.episodes import Decode, plain, read_episodes, write_episodes
+from recollect.types import Episode
+
+__all__ = [
+    "Checkpoint",
+    "Run",
+    "find_checkpoint",
+    "read_episodes",
+    "read_metrics",
+    "verify",
+    "without_times",
+]
+
+TIME = "time/"
+"""Metrics under this prefix are measured, not computed: two equal runs differ in them."""
+
+
+@dataclass
+class Run:
+    """A run's folder, held by one process at a time. Made by `Run.open`."""
+
+    folder: Path
+    keep: int | None = 2
+    """Checkpoints kept; None keeps all."""
+    checkpoint: Checkpoint | None = None
+    """What this run goes on from; None for a fresh start."""
+    notes: list[str] = field(default_factory=list)
+    """What a person should know, such as a damaged checkpoint; the display shows it."""
+    _lock: IO[bytes] | None = None
+    _metrics: IO[bytes] | None = None
+    _saved: int = -1
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        config: Mapping[str, Any],
+        resume: str | Path = "auto",
+        *,
+        keep: int | None = 2,
+        may_change: Collection[str] = (),
+        at: int | None = None,
+    ) -> Run:
+        """Start a run in `folder`, or go on with the one there.
+
+        `resume` is "auto" (go on if there is a run), "never", or the path of a checkpoint or a run.
+        `may_change` names settings (dotted) that may differ from those the run was started with.
+        `at` is the step to go on after, 0 for a fresh start, where another engine keeps the
+        checkpoints.
+        """
+        if keep is not None and keep < 1:
+            raise UserError(f"cannot keep {keep} checkpoints", "keep at least 1")
+        run = cls(Path(folder), keep)
+        with disk.refusals(run.folder):
+            run._refuse_foreign()
+            disk.make_folder(run.folder)
+            run._lock = disk.lock(run.folder)
+            try:
+                run._refuse_other(config, resume, may_change)
+                run._start(config, resume, at)
+            except BaseException:
+                run.close()
+                raise
+        return run
+
+    def _refuse_foreign(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise UserError(f"{self.folder} is a file", "choose another run folder")
+        if self.folder.is_dir() and not (self.folder / "config.json").exists():
+            names = sorted(p.name for p in self.folder.iterdir() if not p.name.startswith("."))
+            # A kill may come before config.json is written; the rest is what a cluster's run needs.
+            ours = {"checkpoints", "episodes", "settings.json", "tasks"}
+            ours |= {"train.parquet", "test.parquet"}
+            if foreign := [name for name in names if name not in ours]:
+                raise UserError(
+                    f"{self.folder} is not empty and holds no run (it has {foreign[0]})",
+                    "choose a new or empty run folder",
+                )
+
+    def _refuse_other(
+        self, config: Mapping[str, Any], resume: str | Path, may_change: Collection[str]
+    ) -> None:
+        path = self.folder / "config.json"
+        if not path.exists():
+            return
+        if resume == "never":
+            raise UserError(
+                f"{self.folder} already holds a run, and nothing is ever overwritten",
+                f"go on with it (resume auto), choose another run folder, or delete {self.folder}",
+            )
+        lines = _differences(_read_json(path), _as_json(config), may_change)
+        if lines:
+            more = [f"and {len(lines) - 8} more"] if len(lines) > 8 else []
+            raise UserError(
+                "\n  ".join([f"{self.folder} was started with other settings:", *lines[:8], *more]),
+                "give the values it was started with, or choose another run folder",
+            )
+
+    def _start(self, config: Mapping[str, Any], resume: str | Path, at: int | None) -> None:
+        for part in (self._checkpoints, self.folder / "episodes"):
+            part.mkdir(exist_ok=True)
+            for leftover in part.glob(f"{disk.TEMPORARY}*"):
+                disk.remove(leftover)
+        self.checkpoint = self._origin(resume) if at is None else None
+        self._saved = self.checkpoint.step if self.checkpoint else (at or 0) - (not at)
+        self._cut(self._saved)
+        self.write_text("config.json", json.dumps(_as_json(config), indent=2) + "\n")
+        self._metrics = open(self.folder / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def _origin(self, resume: str | Path) -> Checkpoint | None:
+        """Find what to go on from; a checkpoint of another run becomes our first."""
+        if str(resume) in ("auto", "never"):
+            latest = self.latest()
+            if latest is None and checkpoints.list_checkpoints(self._checkpoints):
+                raise UserError(
+                    "\n  ".join([f"no checkpoint in {self.folder} is whole:", *self.notes]),
+                    "restore one from a copy, or start again in another run folder",
+                )
+            return latest
+        given = find_checkpoint(Path(resume))
+        if given.path.parent.resolve() == self._checkpoints.resolve():
+            return given
+        if checkpoints.list_checkpoints(self._checkpoints):
+            raise UserError(
+                f"{self.folder} has checkpoints of its own, so it cannot start from {resume}",
+                "go on with it (resume auto), or choose another run folder",
+            )
+        # A copy makes the folder whole: a kill before its own first checkpoint loses nothing.
+        return checkpoints.copy_checkpoint(given, self._checkpoints)
+
+    def _cut(self, step: int) -> None:
+        """Take away whatever is later than `step`: it will be made again."""
+        for later, path in checkpoints.list_checkpoints(self._checkpoints):
+            # Only damage, or a path to an older checkpoint, leaves any beyond what we go on from.
+            if later > step:
+                aside = path.with_name(f"aside-{path.name}")
+                disk.remove(aside)
+                path.rename(aside)
+                self.notes.append(f"the run goes on from step {step}; {path} is now {aside.name}")
+        for path in (self.folder / "episodes").iterdir():
+            found = re.search(r"-(\d+)\.jsonl\.gz$", path.name)
+            if found and int(found[1]) > step:
+                path.unlink()
+        if (self.folder / "metrics.jsonl").exists():
+            kept = [line for record, line in _lines(self.folder) if record["step"] <= step]
+            self.write_text("metrics.jsonl", "".join(kept))
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append one line to metrics.jsonl; what is not finite is written as null."""
+        self._check_open(step)
+        record = {"step": step, **{name: _number(value) for name, value in metrics.items()}}
+        with disk.refusals(self.folder):
+            assert self._metrics is not None
+            # One unbuffered write: a kill leaves the whole line or, at worst, a torn last one.
+            self._metrics.write(json.dumps(record, sort_keys=True).encode() + b"\n")
+
+    def write_episodes(
+        self, step: int, name: str, episodes: Iterable[Episode], decode: Decode | None = None
+    ) -> Path:
+        """Store episodes under `name` ("train", "val"); `decode` adds the text of every turn."""
+        self._check_open(step)
+        path = self.folder / "episodes" / f"{name}-{step:06d}.jsonl.gz"
+        with disk.refusals(path), disk.replacing(path) as temporary:
+            write_episodes(temporary, episodes, decode)
+        return path
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Put a text file into the folder, replacing an older one in one move."""
+        path = self.folder / name
+        with disk.refusals(path), disk.replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        return path
+
+    def save(self, step: int, write: Callable[[Path], None]) -> Checkpoint:
+        """Let `write` fill a folder and make it checkpoint `step`; then drop the oldest."""
+        if step == self._saved:  # nothing has happened since it was saved or gone on from
+            return Checkpoint(self._checkpoints / f"step-{step:06d}", step)
+        self._check_open(step)
+        with disk.refusals(self.folder):
+            assert self._metrics is not None
+            os.fsync(self._metrics.fileno())
+            saved = checkpoints.write_checkpoint(self._checkpoints, step, write)
+            self._saved = step
+            listed = checkpoints.list_checkpoints(self._checkpoints)
+            for _step, oldest in listed[: -self.keep] if self.keep else []:
+                disk.remove(oldest)
+        return saved
+
+    def latest(self) -> Checkpoint | None:
+        """Return the newest whole checkpoint; note every damaged one that is passed over."""
+        latest, wrong = checkpoints.latest_checkpoint(self._checkpoints)
+        self.notes += wrong
+        return latest
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        for file in (self._metrics, self._lock):
+            if file is not None:
+                file.close()
+        self._metrics = self._lock = None
+
+    def _check_open(self, step: int) -> None:
+        if self._metrics is None:
+            raise ValueError(f"the run in {self.folder} is closed")
+        if step <= self._saved:
+            # A kill right here would lose it, because the run goes on after the checkpoint.
+            raise ValueError(f"step {step} comes after checkpoint {self._saved} was saved")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Return the records of a run's metrics.jsonl; null comes back as NaN."""
+    return [
+        {name: math.nan if value is None else value for name, value in record.items()}
+        for record, _line in _lines(folder)
+    ]
+
+
+def without_times(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what differs between two equal runs."""
+    return {name: value for name, value in record.items() if not name.startswith(TIME)}
+
+
+def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield (record, line) for every whole line; a kill or a full disk may have torn one."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        raise UserError(f"{folder} holds no metrics.jsonl", "name a run folder")
+    with open(path, "rb") as file:
+        for line in file:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and "step" in record and line.endswith(b"\n"):
+                yield record, line.decode()
+
+
+def _number(value: float) -> float | int | None:
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    return float(value) if math.isfinite(value) else None
+
+
+def _as_json(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config as it will be read back: tuples are lists, paths are texts."""
+    read_back: dict[str, Any] = json.loads(json.dumps(dict(config), default=plain))
+    return read_back
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} cannot be read ({error})", "choose another run folder") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is not a run's config", "choose another run folder")
+    return found
+
+
+def _differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], may_change: Collection[str]
+) -> list[str]:
+    """Say which settings differ, apart from those that may."""
+    then, now = _flat(old), _flat(new)
+    return [
+        f"{key}: {then.get(key, '(not set)')} then, {now.get(key, '(not set)')} now"
+        for key in sorted({*then, *now})
+        if then.get(key) != now.get(key)
+        and not any(key == name or key.startswith(f"{name}.") for name in may_change)
+    ]
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Map dotted names to values as JSON, so that a missing setting differs from a null one."""
+    flat: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = json.dumps(value)
+    return flat

@@ -1,0 +1,348 @@
+"""The in-process sampler for a GPU: continuous batching over pages, tokens in recorded bursts.
+
+A cycle is three verbs: admit what waits, read some of the prompts, give every running sequence a
+burst of tokens. While the GPU works on a burst the askers run, so their next prompts are ready when
+it ends. Prompts that begin alike share pages, within a cycle and across turns. A draw depends on
+its request alone; the last bits of what is computed depend on what else is in the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import torch
+
+from recollect.errors import UserError
+from recollect.models.copies import SamplerCopy
+from recollect.models.model import LoadedModel
+from recollect.models.transfer import put
+from recollect.sampler.decode import Burst, Decoder, Rows
+from recollect.sampler.dense_cache import keys_of
+from recollect.sampler.draw import uniforms
+from recollect.sampler.paged_attention import PagedCache
+from recollect.sampler.paged_requests import Read, Request, way_of
+from recollect.sampler.pages import Pages
+from recollect.sampler.pick import pick
+from recollect.sampler.prefill import Reader, Runs
+from recollect.sampler.requests import Heard
+from recollect.types import Completion, Sampling
+
+PAGE = 32
+"""Tokens of one page: prompts share whole pages."""
+BURST = 8
+"""Tokens between two looks at the askers; no more than a page."""
+
+
+class PagedPolicy:
+    """Sample from a loaded model. One event loop, many requests in flight."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        max_running: int = 1024,
+        prefill_tokens: int = 1 << 16,
+        cache_bytes: int = 4 << 30,
+        burst: int = BURST,
+    ) -> None:
+        self.model = model
+        self.max_running = max_running
+        self.prefill_tokens = prefill_tokens
+        self._half = model.half and model.device.type == "cuda"
+        self._copy = SamplerCopy.of(model) if self._half else None
+        self._network = self._copy.model if self._copy else model
+        keys = keys_of(self._network)
+        bytes_per_token = sum(2 * value.nbytes for _key, value in keys)  # a key may be wider typed
+        self._pages = Pages(max(cache_bytes // (bytes_per_token * PAGE), 2), PAGE)
+        self._cache = PagedCache(len(keys), keys[0][1], self._pages.count, PAGE)
+        self._longest = min(model.window, self._pages.count * PAGE)
+        room = max_running * (self._longest // PAGE + 2)
+        self._reader = Reader(self._network, self._cache, max_running, prefill_tokens, room)
+        self._decoder = Decoder(self._network, self._cache, max_running, burst, room)
+        self._ends = set(model.tokenizer.end_ids)
+        self._numbers = itertools.count()
+        self._driver: asyncio.Task[None] | None = None
+        self._waiting: list[Request] = []
+        self._refused: Request | None = None
+        """The first that waits, if there was no room for it and none has become free since."""
+        self._reading: list[Request] = []
+        self._running: list[Request] = []
+        self._gone: list[Request] = []
+        """Their pages are still to be freed: that can wait until the device is at work."""
+
+    def reset(self) -> None:
+        """Forget all keys and values, and take the weights as they are: a batch has ended."""
+        everyone = (*self._waiting, *self._reading, *self._running)
+        if not all(request.done.done() for request in everyone):
+            raise RuntimeError("the sampler cannot be reset while requests wait for it")
+        self._stop()
+        self._waiting, self._reading, self._running, self._gone = [], [], [], []
+        self._refused = None
+        self._pages.clear()
+        if self._copy:
+            self._copy.refresh()
+
+    def _stop(self) -> None:
+        """Give up a burst that no one waits for: its askers were cancelled."""
+        driver, self._driver = self._driver, None
+        if driver and not driver.done() and driver is not self._now():
+            driver.cancel()
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
+
+    @staticmethod
+    def _now() -> asyncio.Task[None] | None:
+        try:
+            return asyncio.current_task()
+        except RuntimeError:  # no event loop runs
+            return None
+
+    def rehearse(self) -> None:
+        """Record the smallest steps, so that a model whose steps cannot be is met at once."""
+        with self._on_device(), torch.inference_mode():
+            self._reader.record(1)
+            self._decoder.record(8, "drawn")
+
+    def _on_device(self) -> AbstractContextManager[object]:
+        """Let graphs and kernels go to the model's GPU, which may not be the thread's."""
+        device = self.model.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+    async def sample(
+        self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None
+    ) -> Completion:
+        """Continue a prompt; returns when the sequence stops or meets its limit.
+
+        `heard` is told of every token, some at a time.
+        """
+        ids = np.array(prompt_ids, dtype=np.int64)
+        if not len(ids) or not 0 <= ids.min() <= ids.max() < self.model.tokenizer.vocab_size:
+            raise ValueError("a prompt needs at least one token, all of them in the vocabulary")
+        if len(ids) + sampling.max_tokens > (room := (self._pages.count - 1) * PAGE):
+            raise UserError(
+                f"a prompt of {len(ids)} tokens with {sampling.max_tokens} more does not fit the"
+                f" sampler's cache of {room}",
+                "give it more memory: --model.cache-gib for training, --cache-gib elsewhere",
+            )
+        if len(ids) + sampling.max_tokens > self._longest:
+            raise ValueError(f"prompt and reply may have {self._longest} tokens, the window")
+        done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        request = Request(next(self._numbers), ids, sampling, done, heard)
+        self._waiting.append(request)
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._drive())
+        return await request.done
+
+    async def _drive(self) -> None:
+        """Work until no request is left, letting the askers run while the device does."""
+        try:
+            while True:
+                if not self._running:
+                    await asyncio.sleep(0)
+                with self._on_device():
+                    begun = self._cycle()
+                if begun is None and not (self._waiting or self._reading):
+                    self._free_gone()
+                    return
+                for turn in itertools.count():
+                    # Whoever was answered asks again at once; others are not kept from working.
+                    await asyncio.sleep(0 if turn < 8 else 0.0002)
+                    self._admit()
+                    if begun is None or begun[1].ready():
+                        break
+                if begun:
+                    self._collect(*begun)
+        except Exception as error:
+            everyone = (*self._waiting, *self._reading, *self._running)
+            for request in everyone:
+                if not request.done.done():
+                    request.done.set_exception(error)
+            self.reset()
+
+    @torch.inference_mode()
+    def _cycle(self) -> tuple[Read | None, Burst] | None:
+        """Admit, read and begin a burst; nothing if no prompt is whole yet."""
+        self._leave([r for r in self._running if r.done.done()])  # cancelled by their askers
+        self._admit()
+        read = self._read()
+        if read:
+            self._running += read.requests
+        return (read, self._begin(read)) if self._running else None
+
+    # --- admit -----------------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Take waiting requests, first come first served, while rows and pages last."""
+        self._waiting = [r for r in self._waiting if not r.done.done()]
+        if not self._waiting or self._waiting[0] is self._refused:
+            return
+        self._free_gone()
+        taken = 0
+        for request in self._waiting:
+            count = len(self._running) + len(self._reading)
+            request.ids = request.whole
+            pages = self._pages.find(request.ids)
+            missing = -(-len(request.ids) // PAGE) - len(pages)
+            # Everyone may soon need one page more.
+            if count and (count >= self.max_running or missing + count + 1 > self._pages.room):
+                self._pages.give_back(pages)
+                self._refused = request
+                break
+            request.cached = len(pages) * PAGE
+            request.give(pages + self._pages.take(missing))
+            # Named before they are read: whoever finds them is read later, or in the same pass.
+            self._pages.name(request.pages, request.ids)
+            self._reading.append(request)
+            taken += 1
+        del self._waiting[:taken]
+
+    # --- read ------------------------------------------------------------------------------------
+
+    def _read(self) -> Read | None:
+        """Read prompts, up to what one pass takes."""
+        runs: list[tuple[Request, int]] = []
+        room = self.prefill_tokens
+        for request in self._reading:
+            size = min(room, len(request.ids) - request.cached)
+            if not size:
+                break
+            runs.append((request, size))
+            room -= size
+        if not runs:
+            return None
+        counts = np.array([len(request.places) for request, _ in runs])
+        hidden = self._reader.read(
+            Runs(
+                np.concatenate([r.ids[r.cached : r.cached + size] for r, size in runs]),
+                np.array([size for _, size in runs]),
+                np.array([request.cached + size for request, size in runs]),
+                np.concatenate([request.places for request, _ in runs]),
+                np.cumsum(counts) - counts,
+            )
+        )
+        for request, size in runs:
+            request.cached += size
+        # Only the last one of a pass can have been read in part.
+        whole = [request for request, _ in runs if request.cached == len(request.ids)]
+        del self._reading[: len(whole)]
+        return Read(whole, *self._first(whole, hidden[: len(whole)])) if whole else None
+
+    def _first(
+        self, requests: list[Request], hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pick the token that follows each prompt."""
+        settings = [request.sampling for request in requests]
+        seeds = np.array([s.seed for s in settings])
+        draws = uniforms(seeds, np.array([len(r.tokens) for r in requests]))
+        with self._network.autocast:
+            logits = self._network.logits(hidden)
+        return pick(
+            logits,
+            self._tensor(np.array([s.temperature for s in settings], dtype=np.float32)),
+            self._tensor(np.array([s.top_p for s in settings], dtype=np.float32)),
+            self._tensor(draws),
+            way_of(settings),
+        )
+
+    def _tensor(self, values: np.ndarray) -> torch.Tensor:
+        return put(values, self.model.device)
+
+    # --- extend ----------------------------------------------------------------------------------
+
+    def _begin(self, read: Read | None) -> Burst:
+        """Begin to give every running sequence a burst of tokens."""
+        new = set(read.requests) if read else set()
+        longest = max(r.left - (r in new) for r in self._running)
+        steps = max(1, min(self._decoder.max_steps, longest))
+        self._make_room(steps, new)
+        # Siblings side by side: what they share is then read from fast memory.
+        self._running.sort(key=lambda r: r.pages[len(r.prompt) // PAGE // 2].place)
+        running = self._running
+        for row, request in enumerate(running):
+            request.row = row
+        counts = np.array([len(r.pages) for r in running])
+        settings = [r.sampling for r in running]
+        seeds = np.array([s.seed for s in settings])
+        drawn = np.array([len(r.tokens) + (r in new) for r in running])
+        rows = Rows(
+            ids=np.array([0 if r in new else r.tokens[-1] for r in running]),
+            lengths=np.array([r.cached for r in running]),
+            pages=np.concatenate([r.places for r in running]),
+            begin=np.cumsum(counts) - counts,
+            temperature=np.array([s.temperature for s in settings]),
+            top_p=np.array([s.top_p for s in settings]),
+            uniform=uniforms(seeds, drawn + np.arange(steps)[:, None]),
+            way=way_of(settings),
+        )
+        for request in running:
+            request.cached += steps
+        if read is None:
+            return self._decoder.burst(rows)
+        at = np.array([request.row for request in read.requests])
+        return self._decoder.burst(rows, self._tensor(at), read.tokens)
+
+    def _make_room(self, steps: int, new: set[Request]) -> None:
+        """Give every running sequence the pages that a burst needs.
+
+        If need be at the expense of the latest: it waits again, and what it has is read again.
+        """
+        waiting: set[Request] = set()
+        for request in self._running:
+            missing = -(-(request.cached + steps) // PAGE) - len(request.pages)
+            if missing > self._pages.room:
+                self._free_gone()
+            while missing > 0 and missing > self._pages.room and request not in waiting:
+                # Never one that was just read: its first token is still on the device.
+                others = set(self._running) - new - waiting
+                latest = max(others, key=lambda r: r.number)
+                self._evict(latest)
+                waiting.add(latest)
+            if missing > 0 and request not in waiting:
+                request.give(self._pages.take(missing))
+        self._running = [r for r in self._running if r not in waiting]
+
+    def _evict(self, request: Request) -> None:
+        self._free(request)
+        request.cached = 0
+        self._waiting.insert(0, request)
+
+    def _free(self, request: Request) -> None:
+        self._pages.give_back(request.pages)
+        request.pages, request.places = [], np.empty(0, dtype=np.int64)
+        self._refused = None
+
+    # --- collect ---------------------------------------------------------------------------------
+
+    def _collect(self, read: Read | None, burst: Burst) -> None:
+        """Append what was drawn, and resolve whoever has come to an end."""
+        finished, tokenizer = [], self.model.tokenizer
+        if read:
+            first = zip(read.tokens.tolist(), read.logprobs.tolist(), strict=True)
+            for request, (token, logprob) in zip(read.requests, first, strict=True):
+                if request.extend([token], [logprob], self._ends, tokenizer):
+                    finished.append(request)
+        gone = set(finished)
+        columns = zip(burst.tokens.T.tolist(), burst.logprobs.T.tolist(), strict=True)
+        for request, (tokens, logprobs) in zip(self._running, columns, strict=True):
+            if request not in gone and request.extend(tokens, logprobs, self._ends, tokenizer):
+                finished.append(request)
+        self._leave(finished)
+
+    def _leave(self, requests: list[Request]) -> None:
+        """Take requests out of the rows."""
+        if requests:
+            gone = set(requests)
+            self._running = [r for r in self._running if r not in gone]
+            self._gone += requests
+            self._refused = None
+
+    def _free_gone(self) -> None:
+        """Free the pages of who is gone; what they hold may serve the next turn of a chat."""
+        for request in self._gone:
+            # The newest token's keys were not computed, nor any beyond it that count.
+            self._pages.name(request.pages, request.whole[:-1][: request.cached])
+            self._free(request)
+        self._gone = []

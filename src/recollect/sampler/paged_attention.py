@@ -1,0 +1,150 @@
+"""Attention over a cache of pages: plans for prompts and for single tokens.
+
+On a GPU kernels read the pages where they are; anywhere else plain torch does the same. Nothing in
+a plan waits for a GPU, so that whatever it is part of can be recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from recollect.errors import UserError
+from recollect.models.attention import Heads, masked_attention
+
+TILE = 64
+"""New tokens of one sequence that a program of the kernel takes."""
+
+
+class PagedCache:
+    """Per layer one table (places, Hkv, D) for keys and one for values; a page is some places."""
+
+    def __init__(self, layers: int, like: torch.Tensor, pages: int, size: int) -> None:
+        self.size = size
+        """Tokens of one page."""
+        heads, _, width = like.shape
+        shape = (layers, 2, pages * size, heads, width)
+        try:
+            # Zeros, not garbage: masked positions are still multiplied by probability zero.
+            self.table = torch.zeros(shape, dtype=like.dtype, device=like.device)
+        except torch.OutOfMemoryError as error:
+            needed = 2 * layers * pages * size * like.nbytes / 2**30
+            raise UserError(
+                f"the GPU has no room for {needed:.1f} GiB of the sampler's keys and values",
+                "set a smaller cache: --model.cache-gib for training, --cache-gib elsewhere",
+            ) from error
+
+    @property
+    def device(self) -> torch.device:
+        return self.table.device
+
+    def store(self, layer: int, into: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Write what N tokens are looked up by (Hkv, N, D) to their places (N,)."""
+        for table, new in zip(self.table[layer], (key, value), strict=True):
+            table.index_copy_(0, into, new.transpose(0, 1).to(table.dtype))
+
+    def keys(self, layer: int) -> torch.Tensor:
+        """Return (places, Hkv, D)."""
+        return self.table[layer, 0]
+
+    def values(self, layer: int) -> torch.Tensor:
+        """Return (places, Hkv, D)."""
+        return self.table[layer, 1]
+
+
+@dataclass
+class PromptPlan:
+    """Runs of new tokens, each at the end of a sequence whose other tokens are in the cache."""
+
+    cache: PagedCache
+    into: torch.Tensor
+    """(N,): the places of the new tokens, run after run; padding may follow."""
+    tiles: torch.Tensor
+    """(2, T): runs cut into tiles, each with its run and its first token; run -1 is none."""
+    runs: torch.Tensor
+    """(3, R): where each run's new tokens end, how long its sequence is with them, and where its
+    pages begin."""
+    pages: torch.Tensor
+    """int32: the places of pages, sequence after sequence."""
+
+    def attend(
+        self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """Store the new keys and values, then let every run see its past and itself."""
+        self.cache.store(heads.layer, self.into, key, value)
+        keys, values = self.cache.keys(heads.layer), self.cache.values(heads.layer)
+        query = query.transpose(0, 1).to(keys.dtype)  # (N, Hq, D)
+        if keys.is_cuda:
+            from recollect.sampler.paged_kernels import attend_runs
+
+            return attend_runs(
+                heads,
+                query,
+                keys,
+                values,
+                self.pages,
+                self.tiles,
+                self.runs,
+                self.cache.size,
+                TILE,
+            )
+        out = torch.zeros_like(query)
+        begin = 0
+        for end, length, first in self.runs[:, : int(self.tiles[0].max()) + 1].T.tolist():
+            at = torch.arange(length)
+            place = self.pages[first + at // self.cache.size].long() * self.cache.size
+            place += at % self.cache.size
+            seen = at <= at[begin - end :, None]
+            if heads.window:
+                seen &= at > at[begin - end :, None] - heads.window
+            rows = [x.transpose(0, 1)[None] for x in (query[begin:end], keys[place], values[place])]
+            found = masked_attention(heads, rows[0], rows[1], rows[2], seen[None, None])
+            out[begin:end] = found[0].transpose(0, 1)
+            begin = end
+        return out
+
+
+@dataclass
+class TokenPlan:
+    """One new token for each of B sequences."""
+
+    cache: PagedCache
+    pages: torch.Tensor
+    """int32: the places of pages, sequence after sequence."""
+    begin: torch.Tensor
+    """(B,) int64: where each sequence's pages begin among them."""
+    lengths: torch.Tensor
+    """(B,) int64: tokens in the cache before this one."""
+
+    def __post_init__(self) -> None:
+        size = self.cache.size
+        page = self.pages[self.begin + self.lengths // size].long()
+        self._into = page * size + self.lengths % size
+
+    def attend(
+        self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """Append each token to its sequence, then attend over all of it."""
+        self.cache.store(heads.layer, self._into, key, value)
+        keys, values = self.cache.keys(heads.layer), self.cache.values(heads.layer)
+        query = query.transpose(0, 1).to(keys.dtype)  # (B, Hq, D)
+        if keys.is_cuda:
+            from recollect.sampler.paged_kernels import attend_tokens
+
+            return attend_tokens(
+                heads, query, keys, values, self.pages, self.begin, self.lengths, self.cache.size
+            )
+        size = self.cache.size
+        longest = int(self.lengths.max()) + 1
+        at_L = torch.arange(longest, device=query.device)
+        index = self.begin[:, None] + at_L // size
+        place = self.pages[index.clamp(max=len(self.pages) - 1)].long() * size + at_L % size
+        mask = at_L <= self.lengths[:, None]
+        if heads.window:
+            mask &= at_L > self.lengths[:, None] - heads.window
+        place = torch.where(mask, place, 0)
+        keys, values = (table[place].transpose(1, 2) for table in (keys, values))  # (B, Hkv, L, D)
+        return masked_attention(heads, query[:, :, None], keys, values, mask[:, None, None])[
+            :, :, 0
+        ]

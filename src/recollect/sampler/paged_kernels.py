@@ -1,0 +1,183 @@
+"""Attention to pages as GPU kernels: of single tokens, and of runs of tokens.
+
+A token's program reads part of its sequence for the queries that share a head's keys; where
+sequences are few, several read each, and what they found is joined. A run is cut into tiles, each
+with a program for every head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from recollect.models.attention import Heads
+
+PROGRAMS = 512
+"""Fewer sequences times heads than this are cut, so that the whole GPU reads."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _attend_token(  # type: ignore[no-untyped-def]
+    query, keys, values, pages, begin, lengths, out, total,
+    scale, softcap, window,
+    Q_HEADS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr,
+    SPLITS: tl.constexpr, TIMES: tl.constexpr, BLOCK: tl.constexpr, PADDED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    times: tl.constexpr = Q_HEADS // HEADS
+    g, d = tl.arange(0, TIMES), tl.arange(0, PADDED)
+    asked = (g[:, None] < times) & (d[None, :] < WIDTH)
+    q_head = head * times + g
+    q_at = (row * Q_HEADS + q_head[:, None]) * WIDTH + d[None, :]
+    q = tl.load(query + q_at, mask=asked, other=0.0)
+    end = tl.load(lengths + row).to(tl.int32) + 1
+    start = tl.maximum(0, end - window) // BLOCK * BLOCK
+    part = tl.cdiv(tl.cdiv(end - start, BLOCK), SPLITS) * BLOCK
+    first, last = start + split * part, tl.minimum(end, start + (split + 1) * part)
+    own = pages + tl.load(begin + row)
+    best = tl.full([TIMES], float("-inf"), tl.float32)
+    weight = tl.zeros([TIMES], tl.float32)
+    sums = tl.zeros([TIMES, PADDED], tl.float32)
+    for at in range(first, last, BLOCK):
+        t = at + tl.arange(0, BLOCK)
+        there = (t < last) & (t >= end - window)
+        page = tl.load(own + t // SIZE, mask=t < last, other=0).to(tl.int64)
+        place = ((page * SIZE + t % SIZE) * HEADS + head) * WIDTH
+        both = there[:, None] & (d[None, :] < WIDTH)
+        k = tl.load(keys + place[:, None] + d[None, :], mask=both, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+        if softcap > 0:
+            scores = softcap * (1 - 2 / (tl.exp(2 * scores / softcap) + 1))
+        scores = tl.where(there[None, :], scores, float("-inf"))
+        higher = tl.maximum(best, tl.max(scores, 1))
+        safe = tl.where(higher == float("-inf"), 0.0, higher)
+        kept, p = tl.exp(best - safe), tl.exp(scores - safe[:, None])
+        v = tl.load(values + place[:, None] + d[None, :], mask=both, other=0.0)
+        sums = sums * kept[:, None] + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
+        weight = weight * kept + tl.sum(p, 1)
+        best = higher
+    sums = sums / tl.where(weight == 0, 1.0, weight)[:, None]
+    o_at = ((row * SPLITS + split) * Q_HEADS + q_head[:, None]) * WIDTH + d[None, :]
+    tl.store(out + o_at, sums.to(out.dtype.element_ty), mask=asked)
+    if SPLITS > 1:
+        t_at = (row * SPLITS + split) * Q_HEADS + q_head
+        tl.store(total + t_at, best + tl.log(weight), mask=g < times)
+
+
+def attend_tokens(
+    heads: Heads,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    pages: torch.Tensor,
+    begin: torch.Tensor,
+    lengths: torch.Tensor,
+    size: int,
+) -> torch.Tensor:
+    """Let B queries (B, Hq, D) see `lengths + 1` tokens each; return (B, Hq, D).
+
+    Keys and values are (places, Hkv, D); a sequence's pages begin at `begin` in `pages`.
+    """
+    rows, q_heads, width = query.shape
+    kv_heads = keys.shape[1]
+    splits = 1
+    while splits < 32 and rows * kv_heads * splits < PROGRAMS:
+        splits *= 2
+    out = query.new_empty(rows, splits, q_heads, width, dtype=None if splits == 1 else torch.float)
+    total = query.new_empty(rows, splits, q_heads, dtype=torch.float32)
+    run: Any = _attend_token[rows, kv_heads, splits]
+    run(
+        query.contiguous(), keys, values, pages, begin, lengths, out, total,
+        heads.scaling, heads.softcap or 0.0, heads.window or 1 << 30,
+        Q_HEADS=q_heads, HEADS=kv_heads, WIDTH=width, SIZE=size, SPLITS=splits,
+        TIMES=max(16, triton.next_power_of_2(q_heads // kv_heads)), BLOCK=64,
+        PADDED=triton.next_power_of_2(width),
+        PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
+    )  # fmt: skip
+    if splits == 1:
+        return out[:, 0]
+    shares = total.softmax(1)[..., None]
+    return (out * shares).sum(1).to(query.dtype)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _attend_tile(  # type: ignore[no-untyped-def]
+    query, keys, values, pages, tiles, runs, out,
+    tile_row, run_row, scale, softcap, window,
+    Q_HEADS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr,
+    TILE: tl.constexpr, BLOCK: tl.constexpr, PADDED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    q_head, tile = tl.program_id(0), tl.program_id(1)
+    head = q_head // (Q_HEADS // HEADS)
+    run = tl.load(tiles + tile)
+    if run < 0:
+        return
+    first = tl.load(tiles + tile_row + tile)
+    end = tl.load(runs + run)
+    length = tl.load(runs + run_row + run).to(tl.int32)
+    own = pages + tl.load(runs + 2 * run_row + run)
+    d = tl.arange(0, PADDED)
+    m = first + tl.arange(0, TILE)
+    asked = (m < end)[:, None] & (d < WIDTH)[None, :]
+    q_at = (m[:, None] * Q_HEADS + q_head) * WIDTH + d[None, :]
+    q = tl.load(query + q_at, mask=asked, other=0.0)
+    at_q = length - (end - m).to(tl.int32)
+    highest = tl.minimum(length, length - (end - first).to(tl.int32) + TILE)
+    lowest = tl.maximum(0, length - (end - first).to(tl.int32) + 1 - window)
+    best = tl.full([TILE], float("-inf"), tl.float32)
+    weight = tl.zeros([TILE], tl.float32)
+    sums = tl.zeros([TILE, PADDED], tl.float32)
+    for at in range(lowest // BLOCK * BLOCK, highest, BLOCK):
+        t = at + tl.arange(0, BLOCK)
+        page = tl.load(own + t // SIZE, mask=t < length, other=0).to(tl.int64)
+        place = ((page * SIZE + t % SIZE) * HEADS + head) * WIDTH
+        both = (t < length)[:, None] & (d < WIDTH)[None, :]
+        k = tl.load(keys + place[:, None] + d[None, :], mask=both, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+        if softcap > 0:
+            scores = softcap * (1 - 2 / (tl.exp(2 * scores / softcap) + 1))
+        seen = (t[None, :] <= at_q[:, None]) & (t[None, :] > at_q[:, None] - window)
+        scores = tl.where(seen, scores, float("-inf"))
+        higher = tl.maximum(best, tl.max(scores, 1))
+        safe = tl.where(higher == float("-inf"), 0.0, higher)
+        kept, p = tl.exp(best - safe), tl.exp(scores - safe[:, None])
+        v = tl.load(values + place[:, None] + d[None, :], mask=both, other=0.0)
+        sums = sums * kept[:, None] + tl.dot(p.to(v.dtype), v, input_precision=PRECISION)
+        weight = weight * kept + tl.sum(p, 1)
+        best = higher
+    sums = sums / tl.where(weight == 0, 1.0, weight)[:, None]
+    tl.store(out + q_at, sums.to(out.dtype.element_ty), mask=asked)
+
+
+def attend_runs(
+    heads: Heads,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    pages: torch.Tensor,
+    tiles: torch.Tensor,
+    runs: torch.Tensor,
+    size: int,
+    tile: int,
+) -> torch.Tensor:
+    """Let N queries (N, Hq, D) see their sequences up to themselves; return (N, Hq, D).
+
+    `tiles` and `runs` are those of a `PromptPlan`; a tile is `tile` tokens of one run.
+    """
+    query = query.contiguous()
+    out = torch.zeros_like(query)  # padding is in no tile, and must not become garbage
+    q_heads, width = query.shape[1:]
+    run: Any = _attend_tile[q_heads, tiles.shape[1]]
+    run(
+        query, keys, values, pages, tiles, runs, out,
+        tiles.stride(0), runs.stride(0),
+        heads.scaling, heads.softcap or 0.0, heads.window or 1 << 30,
+        Q_HEADS=q_heads, HEADS=keys.shape[1], WIDTH=width, SIZE=size, TILE=tile, BLOCK=64,
+        PADDED=triton.next_power_of_2(width),
+        PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
+    )  # fmt: skip
+    return out

@@ -1,0 +1,69 @@
+"""SQuAD: questions over one Wikipedia paragraph, made long as HotpotQA is.
+
+An item's own paragraphs are the one with the answer and up to nine others of the same article, so
+that the title alone does not give the evidence away. Questions without an answer (version 2) are
+left out: others of the thousands of paragraphs may well answer them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+from recollect.seeds import derive
+from recollect.tasks.documents.documents import DocumentTasks
+from recollect.tasks.documents.paragraphs import (
+    DocumentSource,
+    Dropped,
+    Item,
+    Paragraph,
+    field_of,
+    unique,
+)
+from recollect.tasks.files.records import read_records
+
+OFFICIAL = (
+    "train-v1.1.json and dev-v1.1.json (or v2.0) from"
+    " https://rajpurkar.github.io/SQuAD-explorer (CC BY-SA 4.0)"
+)
+NEIGHBOURS = 9
+
+
+@dataclass(frozen=True)
+class Squad(DocumentTasks):
+    """SQuAD's questions among as many documents as one likes."""
+
+    name: ClassVar[str] = "squad"
+    folder: Path = Path("data/squad")
+
+
+def read_squad(paths: Sequence[Path]) -> Iterator[Item | Dropped]:
+    """Read SQuAD's files, version 1.1 or 2.0."""
+    for path in paths:
+        for place, record in read_records(path):
+            for article in field_of(record, "data", list, place):
+                yield from _article(article, place)
+
+
+def _article(article: dict[str, Any], place: str) -> Iterator[Item | Dropped]:
+    title = field_of(article, "title", str, place).replace("_", " ")
+    rows = field_of(article, "paragraphs", list, place)
+    texts = [Paragraph(title, field_of(row, "context", str, place)) for row in rows]
+    for number, row in enumerate(rows):
+        for asked in field_of(row, "qas", list, place):
+            id = str(asked.get("id"))
+            answers = unique(answer["text"] for answer in asked.get("answers") or ())
+            if asked.get("is_impossible") or not answers:
+                yield Dropped(f"{place} question {id}", "unanswerable")
+                continue
+            # Keyed by the question: the same neighbours, whatever else is in the file.
+            others = [text for i, text in enumerate(texts) if i != number]
+            near = Random(derive("squad", id)).sample(others, min(NEIGHBOURS, len(others)))
+            question = field_of(asked, "question", str, place).strip()
+            yield Item(id, question, answers, (texts[number], *near), (0,))
+
+
+SQUAD = DocumentSource("squad", read_squad, OFFICIAL, one_per_title=False, looks_up=False)

@@ -1,0 +1,151 @@
+"""Your own data: one task to a line, as docs/data.md shows.
+
+A line has `chunks` (texts that arrive in order) or one `text`, and `questions`; a line with one
+question may give `question` and `answer` without the list. Lines are checked when the file is
+opened and read when they are asked for, so a file may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import json
+from codecs import BOM_UTF8
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+from recollect.errors import UserError
+from recollect.seeds import derive
+from recollect.tasks.base import Split
+from recollect.tasks.files.records import refuse_folder
+from recollect.types import Question, Task
+
+HELP = 'write {"text": "...", "question": "...", "answer": "..."}; docs/data.md has the rest'
+
+
+@dataclass(frozen=True)
+class Jsonl:
+    """Tasks from a file of JSON lines; one that names no split is held out."""
+
+    name: ClassVar[str] = "jsonl"
+    metric: ClassVar[str] = "sub_exact_match"
+    file: Path = Path("data/jsonl/tasks.jsonl")
+
+    def size(self, split: Split) -> int:
+        """Count the tasks of a split."""
+        return len(self._lines[split])
+
+    def longer(self, times: int) -> Jsonl:
+        """Refuse: the texts are as long as they are."""
+        if times != 1:
+            raise UserError(f"{self.file.name} has one length", "ask for no other")
+        return self
+
+    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+        """Read one task; training goes round in a new order, held-out ones come as they are."""
+        lines = self._lines[split]
+        lap, at = divmod(index, max(1, len(lines)))
+        if not lines or (lap and split == "test"):
+            raise UserError(
+                f"{self.file} holds {len(lines)} {split} tasks, not {index + 1}",
+                f"ask for at most {len(lines)}" if lines else f'give some lines "split": "{split}"',
+            )
+        if split == "train":
+            order = list(range(len(lines)))
+            Random(derive(seed, self.name, split, lap)).shuffle(order)
+            at = order[at]
+        number, start = lines[at]
+        with self.file.open("rb") as file:
+            file.seek(start)
+            place = f"{self.file.name} line {number}"
+            return parse_task(_loaded(file.readline(), place), place)
+
+    @cached_property
+    def _lines(self) -> dict[Split, list[tuple[int, int]]]:
+        """Where every task's line starts, after checking all of them."""
+        found: dict[Split, list[tuple[int, int]]] = {"train": [], "test": []}
+        seen: dict[str, int] = {}
+        refuse_folder(self.file, "name a file of JSON lines")
+        try:
+            file = self.file.open("rb")
+        except OSError as error:
+            fix = "name it as jsonl:PATH, or put it there"
+            raise UserError(f"{self.file} cannot be read: {error.strerror}", fix) from None
+        with file:
+            start = 0
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    place = f"{self.file.name} line {number}"
+                    record = _loaded(line, place)
+                    task = parse_task(record, place)
+                    if task.id in seen:
+                        other = f"{place}: the id {task.id!r} stands in line {seen[task.id]} too"
+                        raise UserError(other, "give every line an id of its own")
+                    seen[task.id] = number
+                    found[_split(record, place)].append((number, start))
+                start += len(line)
+        return found
+
+
+def _loaded(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line.removeprefix(BOM_UTF8))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{place} is not JSON: {error}", "write one object to a line") from None
+    if not isinstance(record, dict):
+        raise UserError(f"{place} is no object", HELP)
+    return record
+
+
+def _split(record: Mapping[str, Any], place: str) -> Split:
+    split = record.get("split", "test")
+    if split not in ("train", "test"):
+        raise UserError(f"{place}: split is {split!r}", "write train or test, or leave it away")
+    return "train" if split == "train" else "test"
+
+
+def parse_task(record: Mapping[str, Any], place: str) -> Task:
+    """Make a task of a line's object, or say what is wrong with it and where."""
+    chunks = record.get("chunks", [record["text"]] if "text" in record else None)
+    if not _is_texts(chunks) or ("chunks" in record and "text" in record):
+        raise UserError(f"{place} needs chunks, a list of texts, or one text", HELP)
+    if "question" in record and "questions" in record:
+        raise UserError(f"{place} has both question and questions", "put all into questions")
+    asked = record.get("questions", [record])
+    if not isinstance(asked, list) or not asked:
+        raise UserError(f"{place}: questions is no list of objects", HELP)
+    questions = tuple(_question(q, len(chunks), place) for q in asked)
+    meta = record.get("meta", {})
+    if not isinstance(meta, dict):
+        raise UserError(f"{place}: meta is no object", "write an object, or leave it away")
+    source = str(record.get("source", Jsonl.name))
+    return Task(str(record.get("id", place)), tuple(chunks), questions, source, dict(meta))
+
+
+def _question(record: Any, chunks: int, place: str) -> Question:
+    if not isinstance(record, dict) or not isinstance(record.get("question"), str):
+        raise UserError(f"{place} has a question without a text", HELP)
+    given: Any = record.get("answers", record.get("answer"))
+    answers = [given] if isinstance(given, str) else given
+    if not _is_texts(answers) or not all(answer.strip() for answer in answers):
+        raise UserError(
+            f"{place}: {record['question'][:40]!r} has no answers",
+            "write answer, a text, or answers, a list of texts of which none is empty",
+        )
+    evidence = record.get("evidence", [])
+    position = record.get("position")
+    if not isinstance(evidence, list):
+        raise UserError(f"{place}: evidence is {evidence!r}", "write a list of chunk numbers")
+    for number in [*evidence, *([] if position is None else [position])]:
+        if not isinstance(number, int) or not 0 <= number < chunks:
+            raise UserError(
+                f"{place}: there is no chunk {number!r}", f"chunks count from 0 to {chunks - 1}"
+            )
+    category = str(record.get("category", ""))
+    return Question(record["question"], tuple(answers), category, tuple(evidence), position)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)

@@ -1,0 +1,190 @@
+"""World: small made-up conversations in LoCoMo's own schema, with memories to search and edit.
+
+Two people say what they love, among small talk, over a few sessions. A question names a person and
+a kind of thing; what was said names neither, so a search for the question finds only chatter that
+sounds like an answer. Made from a seed; nothing is downloaded. Knows nothing of agents or models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from random import Random
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from recollect.errors import UserError
+from recollect.memory.corpus import Corpus
+from recollect.seeds import derive
+from recollect.tasks.base import Split, Vectors
+from recollect.tasks.conversations.locomo import CATEGORIES, LEVELS, parse_conversation
+from recollect.types import Question, Task
+
+PEOPLE = ("Ada", "Ben", "Cleo", "Dev", "Eva", "Finn", "Gus", "Hana")
+VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "drink": ("tea", "coffee", "cider", "cocoa", "milk", "juice"),
+        "pet": ("otter", "parrot", "ferret", "rabbit", "pony", "gecko"),
+        "city": ("Lisbon", "Oslo", "Kyoto", "Quito", "Cork", "Lima"),
+        "sport": ("tennis", "rugby", "golf", "judo", "rowing", "skiing"),
+        "metal": ("gold", "silver", "copper", "iron", "tin", "brass"),
+        "tree": ("oak", "birch", "maple", "willow", "cedar", "elm"),
+    }
+)
+PLANS = ("walk", "nap", "film", "chat")
+MONTHS = ("May", "June", "July", "August", "September", "October")
+FACT = "I love {value}"
+QUESTION = "Which {kind} would {person} pick?"
+OBSERVATION = "{person} would pick a {plan}"
+EVENT = "{person} visits {friend}"
+GREETING = "Hi {friend}"
+SINGLE_HOP = 4
+_BASE = re.compile(r"world-(train|test)-(\d+)-(\d+)")
+
+
+@dataclass(frozen=True)
+class World:
+    """One conversation and one question about it per task."""
+
+    name: ClassVar[str] = "world"
+    metric: ClassVar[str] = "sub_exact_match"
+    sessions: int = 3
+    facts: int = 3
+    """Things that each of the two people says to love, each of another kind."""
+
+    def __post_init__(self) -> None:
+        if self.sessions < 1:
+            raise UserError(f"sessions is {self.sessions}", "set --tasks.sessions to 1 or more")
+        if not 1 <= self.facts <= len(VALUES):
+            raise UserError(
+                f"facts is {self.facts}, but there are {len(VALUES)} kinds of things",
+                f"set --tasks.facts to 1 up to {len(VALUES)}",
+            )
+
+    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+        """Ask one question about the index-th conversation of a split."""
+        conversation = parse_conversation(self.conversation(index, seed, split))
+        asked = Random(derive(seed, "question", split, index)).choice(conversation.questions)
+        question = Question(asked.text, asked.answers, CATEGORIES[asked.category], asked.sessions)
+        namespace = conversation.namespace(asked)
+        meta = {
+            "sample_id": conversation.id,
+            "namespace": namespace,
+            "qa_index": asked.index,
+            "category_id": asked.category,
+            "dia_ids": list(asked.evidence),
+        }
+        chunks = tuple(session.text for session in conversation.sessions)
+        return Task(namespace, chunks, (question,), self.name, meta)
+
+    def size(self, split: Split) -> int | None:
+        """Say that there is no end."""
+        return None
+
+    def longer(self, times: int) -> World:
+        """Return conversations of so many times as many sessions, of more small talk."""
+        return replace(self, sessions=self.sessions * times)
+
+    def corpora(self, vectors: Vectors | None = None) -> Mapping[str, Corpus]:
+        """Return the memories of every conversation, indexed when they are first asked for."""
+        return Corpora(self, vectors)
+
+    def conversation(self, index: int, seed: int = 0, split: Split = "train") -> dict[str, Any]:
+        """Make up one item of a LoCoMo file."""
+        rng = Random(derive(seed, self.name, split, index))
+        people = rng.sample(PEOPLE, 2)
+        loved = _draw(people, rng.sample(list(VALUES), self.facts), split, rng)
+        said: list[list[tuple[str, str, str]]] = [[] for _ in range(self.sessions)]
+        for number, fact in enumerate(rng.sample(loved, len(loved))):
+            said[number % self.sessions].append(fact)
+        talk: dict[str, Any] = dict(zip(("speaker_a", "speaker_b"), people, strict=True))
+        item: dict[str, Any] = {
+            "sample_id": f"world-{split}-{seed}-{index}",
+            "conversation": talk,
+            "observation": {},
+            "event_summary": {},
+            "qa": [],
+        }
+        for n, facts in enumerate(said, start=1):
+            date = date_of(n)
+            who, friend = rng.sample(people, 2)
+            greeting = GREETING.format(friend=friend)
+            turns = [{"speaker": who, "dia_id": f"D{n}:1", "text": greeting}]
+            for at, (person, kind, value) in enumerate(facts, start=2):
+                text = FACT.format(value=value)
+                turns.append({"speaker": person, "dia_id": f"D{n}:{at}", "text": text})
+                item["qa"].append(_asked(person, kind, value, f"D{n}:{at}"))
+            talk[f"session_{n}"], talk[f"session_{n}_date_time"] = turns, date
+            item["observation"][f"session_{n}_observation"] = {
+                person: [[OBSERVATION.format(person=person, plan=rng.choice(PLANS)), f"D{n}:1"]]
+                for person in people
+            }
+            event = EVENT.format(person=who, friend=friend)
+            item["event_summary"][f"events_session_{n}"] = {who: [event], "date": date}
+        return item
+
+
+class Corpora(Mapping[str, Corpus]):
+    """Bases by the names of conversations: made up again from the name, the latest ones kept."""
+
+    def __init__(self, world: World, vectors: Vectors | None = None, keep: int = 4096) -> None:
+        self._world = world
+        self._vectors = vectors
+        self._build = lru_cache(keep)(self._built)
+        self._names: dict[str, None] = {}
+
+    def __getitem__(self, name: str) -> Corpus:
+        corpus = self._build(name)
+        self._names[name] = None
+        return corpus
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._names))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _built(self, name: str) -> Corpus:
+        found = _BASE.fullmatch(name)
+        if not found:
+            raise KeyError(name)
+        split: Split = "train" if found[1] == "train" else "test"
+        memories = parse_conversation(
+            self._world.conversation(int(found[3]), int(found[2]), split)
+        ).memories
+        drafts = [draft for level in LEVELS for draft in memories[level]]
+        known = self._vectors([d.content for d in drafts]) if self._vectors else None
+        return Corpus.build(name, drafts, known)
+
+
+def date_of(session: int) -> str:
+    """Return when the people talk: once a month, half a year long, then the next year."""
+    year, month = divmod(session - 1, len(MONTHS))
+    return f"8 {MONTHS[month]} {2023 + year}"
+
+
+def _draw(
+    people: list[str], kinds: list[str], split: Split, rng: Random
+) -> list[tuple[str, str, str]]:
+    """Draw what each person loves of each kind; both splits never hold the same of one person."""
+    drawn: list[tuple[str, str, str]] = []
+    for kind in kinds:
+        taken: set[str] = set()
+        for person in people:
+            half = (PEOPLE.index(person) + (split == "test")) % 2
+            value = rng.choice([v for v in VALUES[kind][half::2] if v not in taken])
+            taken.add(value)
+            drawn.append((person, kind, value))
+    return drawn
+
+
+def _asked(person: str, kind: str, value: str, evidence: str) -> dict[str, Any]:
+    question = QUESTION.format(kind=kind, person=person)
+    return {
+        "question": question,
+        "answer": value,
+        "evidence": [evidence],
+        "category": SINGLE_HOP,
+    }

@@ -1,0 +1,133 @@
+"""What a step is remembered by: numbers about its episodes and its time. Pure functions."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from recollect.accuracy import Accuracy, accuracy, by_category
+from recollect.metrics import bootstrap_interval
+from recollect.types import Episode, Failure, Sample, Turn
+
+
+class Clock:
+    """Measure the phases of a step."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """Charge the time since the last lap to `name`."""
+        now = time.perf_counter()
+        self.times[f"time/{name}"] = self.times.get(f"time/{name}", 0.0) + now - self._last
+        self._last = now
+
+
+def rollout_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """Summarise the episodes of a step, and those run again from the middle apart from them."""
+    local = [group for group in groups if group[0].forked]
+    metrics = episode_metrics([group for group in groups if not group[0].forked])
+    if local:
+        names = ("episodes/total", "episodes/failed", "tokens/sampled", "reward/mean")
+        again = episode_metrics(local)
+        metrics |= {
+            f"local/{name}": again[name] for name in (*names, "groups/mixed") if name in again
+        }
+    return metrics
+
+
+def episode_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """Summarise rollouts: per episode, so that long texts weigh no more than short ones.
+
+    Tokens, turns and contexts are those of the model that learns.
+    """
+    episodes = [episode for group in groups for episode in group]
+    done = [e for e in episodes if e.ok]
+    failures = Counter(e.failure.boundary for e in episodes if e.failure)
+    calls = Counter(e.failure.kind for e in episodes if e.failure and at_server(e.failure))
+    drawn = [turn for e in episodes for turn in learning_turns(e)]
+    metrics: dict[str, float] = {
+        "episodes/total": len(episodes),
+        "episodes/failed": len(episodes) - len(done),
+        **{f"episodes/failed_at_{name}": count for name, count in sorted(failures.items())},
+        **{f"episodes/failed_at_endpoint/{kind}": calls[kind] for kind in sorted(calls)},
+        "tokens/sampled": sum(len(turn.token_ids) for turn in drawn),
+        "tokens/prompt": sum(turn.start for turn in drawn),
+    }
+    if done:
+        rewards = np.array([e.reward for e in done], dtype=float)
+        turns = [turn for e in done for turn in learning_turns(e)]
+        contexts = [sum(c.trainable for c in e.contexts) for e in done]
+        mixed = [len({e.reward for e in group if e.ok}) > 1 for group in groups]
+        metrics |= {
+            "reward/mean": float(rewards.mean()),
+            "reward/std": float(rewards.std()),
+            "groups/mixed": float(np.mean(mixed)),
+            "contexts/per_episode": float(np.mean(contexts)),
+        }
+        if turns:
+            metrics |= {
+                "tokens/per_turn": float(np.mean([len(t.token_ids) for t in turns])),
+                "turns/cut_by_limit": float(np.mean([t.stop_reason == "length" for t in turns])),
+            }
+        metrics |= score_means(groups)
+    return metrics
+
+
+def learning_turns(episode: Episode) -> list[Turn]:
+    """Return the turns of the model that learns: those of a fixed one are in no statistic."""
+    return [turn for c in episode.contexts if c.trainable for turn in c.turns]
+
+
+def at_server(failure: Failure) -> bool:
+    """Tell whether an episode failed at a call to a server."""
+    return failure.boundary == "endpoint"
+
+
+def call_metrics(failed: Mapping[str, int]) -> dict[str, float]:
+    """Name the failed attempts of calls to fixed models, those that were then retried included."""
+    return {f"endpoint/failed_calls/{kind}": failed[kind] for kind in sorted(failed)}
+
+
+def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
+    """Count what goes into an update."""
+    return {
+        "samples/total": len(samples),
+        "tokens/trained": int(sum(s.trained.sum() for s in samples)),
+        "tokens/rows": int(sum(len(s.token_ids) for s in samples)),
+    }
+
+
+def validation_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """Name a validation's numbers: accuracy in all and by category, rewards and scores."""
+    found = _accuracy("val", accuracy(groups))
+    for category, result in by_category(groups).items():
+        found |= _accuracy(f"val/{category}", result)
+    done = [[e for e in group if e.ok] for group in groups]
+    if rewards := [[e.reward or 0.0 for e in group] for group in done if group]:
+        low, high = bootstrap_interval(rewards)
+        mean = float(np.mean([reward for own in rewards for reward in own]))
+        found |= {"val/reward/mean": mean, "val/reward/low": low, "val/reward/high": high}
+        found |= {f"val/{name}": value for name, value in score_means(done).items()}
+    return found
+
+
+def score_means(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """Average every named score over the episodes that have it."""
+    scores = [e.scores for group in groups for e in group if e.ok]
+    names = sorted({name for own in scores for name in own})
+    return {f"score/{n}": float(np.mean([own[n] for own in scores if n in own])) for n in names}
+
+
+def _accuracy(prefix: str, result: Accuracy) -> dict[str, float]:
+    return {
+        f"{prefix}/accuracy": result.mean,
+        f"{prefix}/low": result.low,
+        f"{prefix}/high": result.high,
+        f"{prefix}/n": result.n,
+        f"{prefix}/failed": result.failed,
+    }

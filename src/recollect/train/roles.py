@@ -1,0 +1,179 @@
+"""The cast of a run: one model that samples and learns, and fixed ones in the other roles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer, Tokenizer
+from recollect.config.roles import ROLES, ModelsConfig
+from recollect.config.train import TrainConfig
+from recollect.models.connect import connect, share
+from recollect.models.copies import Snapshot
+from recollect.models.model import LoadedModel, load_model
+from recollect.policies.bytes import Utf8Tokenizer
+from recollect.policies.client import Client
+from recollect.policies.served import EndpointPolicy, EndpointSpeaker
+from recollect.sampler.choice import Sampler, open_sampler
+from recollect.sampler.dense import LocalPolicy
+from recollect.types import Sampling
+
+
+@dataclass
+class Cast:
+    """Who speaks in every role."""
+
+    models: dict[str, Model]
+    trained: LoadedModel | None
+    """None if all roles are fixed."""
+    notes: list[str]
+    """One line for every role, and what else a person should know."""
+    samplers: list[Sampler] = field(default_factory=list)
+    snapshot: Snapshot | None = None
+    """What samples in place of the model that learns, where both are at work at once."""
+    _settings: ModelsConfig = ModelsConfig()
+
+    @classmethod
+    def open(cls, config: TrainConfig) -> Cast:
+        """Load the model that learns, if one does, and connect to the fixed ones."""
+        cast = cls({}, None, [], _settings=config.models)
+        found: dict[str, Model] = {}
+        if config.models.learning:
+            cast.trained = load_model(config.model)
+            if config.rollout.ahead:
+                cast.snapshot = Snapshot.of(cast.trained)
+            sampled = cast.snapshot.model if cast.snapshot else cast.trained
+            found["trainable"] = cast._sampled(config, sampled, True)
+        known: list[Tokenizer] = [cast.trained.tokenizer] if cast.trained else []
+        for role in ROLES:
+            key = getattr(config.models, role)
+            own = (key, getattr(config.models, f"{role}_id"))
+            if role in config.models.learning:
+                cast.notes.append(f"{role}: TRAINABLE {config.model.path}")
+                cast.models[role] = found["trainable"]
+                continue
+            if str(own) not in found:
+                found[str(own)] = cast._fixed(config, role, known)
+            model = cast.models[role] = found[str(own)]
+            known = [*known, model.renderer.tokenizer]
+            cast.notes += _described(role, model, key)
+        cast._keep_batches()
+        return cast
+
+    def _keep_batches(self) -> None:
+        """On a CPU, let nothing that is computed depend on when a server answers."""
+        clients = self.clients
+        for sampler in self.samplers:
+            if clients and isinstance(sampler, LocalPolicy) and sampler.model.device.type == "cpu":
+                sampler.hold = lambda: any(client.in_flight for client in clients)
+
+    def _sampled(self, config: TrainConfig, loaded: LoadedModel, trainable: bool) -> Model:
+        policy = open_sampler(loaded, config.model.cache_gib, say=self.notes.append)
+        self.samplers.append(policy)
+        return Model(policy, Renderer(loaded.tokenizer), trainable, window=loaded.window)
+
+    def _fixed(self, config: TrainConfig, role: str, known: list[Tokenizer]) -> Model:
+        models = config.models
+        if models.is_served(role):
+            return served(models, role, known)
+        folder = Path(getattr(models, role)).expanduser()
+        plain = replace(config.model, path=str(folder), lora=replace(config.model.lora, rank=0))
+        loaded = load_model(plain)
+        loaded.tokenizer = share(loaded.tokenizer, known)  # type: ignore[assignment]
+        loaded.network.requires_grad_(False)
+        return self._sampled(config, loaded, False)
+
+    def sampling(self, temperature: float, top_p: float) -> dict[str, Model]:
+        """Return the models, told how to sample; fixed ones may have been told otherwise."""
+        return told(self._settings, self.models, Sampling(temperature=temperature, top_p=top_p))
+
+    @property
+    def window(self) -> int:
+        """Tokens that every model's context holds."""
+        return min(model.window for model in self.models.values())
+
+    def refresh(self) -> None:
+        """Let samplers work with the weights as they are now: some keep copies of their own."""
+        if self.snapshot:
+            self.snapshot.refresh()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what samplers keep between calls."""
+        for sampler in self.samplers:
+            sampler.reset()
+
+    @property
+    def clients(self) -> list[Client]:
+        """Whoever calls servers, each once."""
+        return clients_of(self.models.values())
+
+    def failed_calls(self) -> Counter[str]:
+        """Count, since this was last asked, the failed attempts of calls to servers by kind."""
+        return failures_of(self.clients)
+
+    def close(self) -> None:
+        """Let go of the servers."""
+        for client in self.clients:
+            client.close()
+
+
+def served(models: ModelsConfig, role: str, known: Sequence[Tokenizer]) -> Model:
+    """Connect to the server of a fixed model."""
+    return connect(
+        models.endpoint(role),
+        tokenizer=getattr(models, f"{role}_tokenizer"),
+        known=known,
+        window=getattr(models, f"{role}_window"),
+        speech=models.speech,
+    )
+
+
+def told(settings: ModelsConfig, models: Mapping[str, Model], own: Sampling) -> dict[str, Model]:
+    """Tell models how to sample; fixed ones like the one that learns, unless told otherwise."""
+    fixed = replace(
+        own,
+        temperature=own.temperature if settings.temperature is None else settings.temperature,
+        top_p=own.top_p if settings.top_p is None else settings.top_p,
+    )
+    return {
+        role: replace(model, sampling=own if model.trainable else fixed)
+        for role, model in models.items()
+    }
+
+
+def clients_of(models: Iterable[Model]) -> list[Client]:
+    """Return whoever calls servers, each once."""
+    policies = [model.policy for model in models]
+    found = [p.client for p in policies if isinstance(p, EndpointPolicy | EndpointSpeaker)]
+    return list(dict.fromkeys(found))
+
+
+def failures_of(clients: Iterable[Client]) -> Counter[str]:
+    """Count, since this was last asked, the failed attempts of calls to servers by kind."""
+    total: Counter[str] = Counter()
+    for client in clients:
+        total += client.failures
+        client.failures.clear()
+    return total
+
+
+def _described(role: str, model: Model, value: str) -> list[str]:
+    """Say who speaks; a server that tells no tokens is worth a second line."""
+    if not isinstance(model.policy, EndpointPolicy | EndpointSpeaker):
+        return [f"{role}: FIXED {value}"]
+    lines = [f"{role}: FIXED {model.policy.name}"]
+    if not model.exact:
+        lines.append(
+            f"{role}: spoken to in messages, because the server takes or tells no tokens that are"
+            f" known here; tokens are counted with {_counter(model)}"
+        )
+    return lines
+
+
+def _counter(model: Model) -> str:
+    tokenizer = model.renderer.tokenizer
+    return "bytes" if isinstance(tokenizer, Utf8Tokenizer) else "another model's tokenizer"

@@ -1,0 +1,199 @@
+"""`recollect stages` as a user runs it: both roles learn, and a kill at any moment changes nothing.
+
+Every fixed model is a server of its own process, spoken to over real HTTP on loopback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from recollect.cli import main
+from recollect.runs.run import read_metrics, without_times
+
+LEARNING = """
+[settings]
+test_freq = 100
+save_freq = 100
+val.tasks = 224
+optim.lr = 7e-4
+optim.warmup_steps = 1
+
+[[stages]]
+train = "memory"
+steps = 20
+
+[[stages]]
+train = "answer"
+steps = 8
+rollout.tasks = 16
+"""
+
+TINY = """
+[settings]
+rollout.tasks = 3
+rollout.n = 3
+updates_per_step = 1
+test_freq = 2
+save_freq = 1
+val.tasks = 6
+
+[[stages]]
+train = "memory"
+steps = 3
+
+[[stages]]
+train = "answer"
+steps = 2
+optim.lr = 1e-3
+
+[[stages]]
+train = "memory"
+steps = 3
+"""
+
+
+def start(folder: Path, text: str, *more: str) -> subprocess.Popen[str]:
+    folder.mkdir(exist_ok=True)
+    (folder / "file.toml").write_text(text)
+    command = [sys.executable, "-m", "recollect.cli", "stages", str(folder / "file.toml"), *more]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*command, "--folder", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, out
+    return out
+
+
+def finished(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "file/stages.json").read_text())["finished"]
+
+
+def servers(folder: Path) -> list[int]:
+    """Find the processes that serve for the stages in a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:  # it ended just now
+            continue
+        if b"recollect.commands.stages.child" in words and any(
+            str(folder).encode() in w for w in words
+        ):
+            found.append(int(path.parent.name))
+    return found
+
+
+def wait_for(process: subprocess.Popen[str] | None, happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not happened() and time.monotonic() < deadline:
+        if process is not None and process.poll() is not None:
+            return
+        time.sleep(0.001)
+
+
+def test_both_stages_raise_their_score(tmp_path):
+    out = finish(start(tmp_path, LEARNING, "--no-end-to-end"))
+    memory, answer = finished(tmp_path)
+    assert (memory["trained"], answer["trained"]) == ("memory", "answer")
+    assert memory["after"]["low"] > memory["before"]["high"]
+    assert answer["after"]["low"] > answer["before"]["high"]
+    # The pair that stage 1 leaves is the one that stage 2 begins with, each model now on the other
+    # side of the wire: they say the same, token for token.
+    assert answer["before"] == memory["after"]
+    assert memory["after"]["failed"] == answer["after"]["failed"] == 0
+    assert "2-answer" in out and "serving" in out
+    assert not servers(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of three stages, and end to end, that were never disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    out = finish(start(folder, TINY))
+    assert "end-to-end" in out and "table.md" in out
+    return folder
+
+
+def numbers(folder: Path) -> dict[str, list[dict[str, float]]]:
+    runs = sorted(path.parent for path in (folder / "file").glob("*/metrics.jsonl"))
+    return {run.name: [without_times(row) for row in read_metrics(run)] for run in runs}
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    return {
+        f"{path.parts[-3]} {name}": value.tobytes()
+        for path in sorted((folder / "file").glob("*/model/model.safetensors"))
+        for name, value in load_file(path).items()
+    }
+
+
+def test_three_stages_and_end_to_end_have_the_same_episodes(whole):
+    rows = finished(whole)
+    assert [r["name"] for r in rows] == ["1-memory", "2-answer", "3-memory", "end-to-end"]
+    assert [r["episodes"] for r in rows] == [27, 18, 27, 72]
+    assert [r["lr"] for r in rows] == [5e-4, 1e-3, 5e-4, 5e-4]
+    assert [r["start"] for r in rows] == ["base", "base", "1-memory", "base"]
+    table = (whole / "file/table.md").read_text()
+    assert [line.split("|")[1].strip() for line in table.splitlines()[2:7]] == [
+        *("nothing", "1-memory", "2-answer", "3-memory", "end-to-end")
+    ]
+    assert len(weights(whole)) and not servers(whole)
+
+
+def test_killed_in_every_stage_it_ends_with_the_same_table(whole, tmp_path):
+    runs = tmp_path / "file"
+    moments: list[Callable[[], object]] = [
+        lambda: (runs / "1-memory.server.log").exists(),  # while its server starts
+        lambda: (runs / "2-answer/model/config.json").exists(),  # in the middle of the export
+        lambda: (runs / "3-memory/checkpoints/step-000002").exists(),
+    ]
+    for happened in moments:
+        process = start(tmp_path, TINY)
+        wait_for(process, happened)
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        wait_for(None, lambda: not servers(tmp_path))
+        assert not servers(tmp_path)  # no server outlives the one that it was for
+    out = finish(start(tmp_path, TINY))
+    assert "finished earlier" in out and "resumed after step" in out
+    assert (runs / "table.md").read_text() == (whole / "file/table.md").read_text()
+    assert numbers(tmp_path) == numbers(whole)
+    assert weights(tmp_path) == weights(whole)
+
+
+def test_a_finished_stage_is_not_silently_run_with_other_settings(whole):
+    before = (whole / "file/stages.json").read_bytes()
+    process = start(whole, TINY.replace("optim.lr = 1e-3", "optim.lr = 2e-3"))
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 2 and "Traceback" not in out
+    assert "2-answer was finished with other settings" in out and "optim.lr: 0.001 then" in out
+    assert (whole / "file/stages.json").read_bytes() == before
+
+
+def test_a_dry_run_says_how_far_it_is(whole, tmp_path, capsys):
+    for folder, state in ((whole, "finished"), (tmp_path, "to do")):
+        (folder / "file.toml").write_text(TINY)
+        command = ["stages", str(folder / "file.toml"), "--folder", str(folder), "--dry-run"]
+        assert main(command) == 0
+        assert capsys.readouterr().out.count(state) == 4
+    assert not (tmp_path / "file").exists()

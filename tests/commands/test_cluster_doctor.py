@@ -1,0 +1,101 @@
+"""The doctor of a cluster: what nodes lack or do differently, and what a changed verl means."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from dataclasses import replace
+
+import pytest
+
+from recollect.cli import main
+from recollect.commands.cluster_doctor import examine, judge
+from recollect.engines.verl.doctor.nodes import ask_nodes, check_answers
+from recollect.engines.verl.doctor.traps import TRAPS, Found
+from recollect.engines.verl.doctor.workers import Node, describe
+from recollect.engines.verl.launch.options import split_doctor
+from recollect.errors import UserError
+
+VERSIONS = {
+    "recollect": "0.1.0", "verl": "0.9.1", "ray": "2.60.0", "torch": "2.13.0",
+    "transformers": "5.10.4", "tensordict": "0.10.0", "TransferQueue": "0.1.11", "vllm": "0.24.0",
+}  # fmt: skip
+WELL = Node("a", "3.11.7", VERSIONS, loop="MemoryLoop", gpus=8, shared_memory=64 << 30)
+
+
+def status(nodes: list[Node], name: str) -> tuple[str, str, str]:
+    found = next(f for f in examine(nodes) if f.name == name and f.status != "ok")
+    return found.status, found.found, found.fix
+
+
+def test_a_cluster_with_everything_is_well():
+    assert {f.status for f in examine([WELL, replace(WELL, host="b")])} == {"ok"}
+
+
+def test_nodes_must_have_the_same():
+    other = replace(WELL, host="b", versions={**VERSIONS, "verl": "0.9.2"})
+    assert status([WELL, other], "verl") == (
+        "bad",
+        "a 0.9.1, b 0.9.2",
+        "install the same verl on every node",
+    )
+    without = replace(WELL, host="b", versions={k: v for k, v in VERSIONS.items() if k != "ray"})
+    assert "b missing" in status([WELL, without], "ray")[1]
+
+
+def test_what_is_missing_or_untested_or_small():
+    bare = replace(WELL, versions={k: v for k, v in VERSIONS.items() if k != "vllm"})
+    assert status([bare], "sampler")[0] == "bad"
+    newer = replace(WELL, versions={**VERSIONS, "verl": "0.10.0"})
+    assert (
+        status([newer], "verl")[0] == "warning" and "make test-verl" in status([newer], "verl")[2]
+    )
+    assert status([replace(WELL, gpus=0)], "GPUs")[0] == "warning"
+    assert "--shm-size" in status([replace(WELL, shared_memory=64 << 20)], "shared memory")[2]
+
+
+def test_a_plugin_that_is_not_loaded_is_bad_and_says_why():
+    broken = replace(WELL, host="b", loop="", problem="ImportError: no recollect")
+    bad, found, fix = status([WELL, broken], "plugin")
+    assert (bad, found) == ("bad", "b: ImportError: no recollect") and "on b" in fix
+
+
+def test_traps():
+    trap = TRAPS[0]
+    assert "still there; episodes bring" in judge(Found(trap, True)).found
+    assert "gone" in judge(Found(trap, False)).found
+    assert judge(Found(trap, None, "AttributeError: x")).status == "warning"
+    assert len({trap.number for trap in TRAPS}) == len(TRAPS)
+
+
+def test_arguments():
+    assert split_doctor([]) == ("embedded", None)
+    assert split_doctor(["--engine", "verl", "--address", "auto"]) == ("verl", "auto")
+    for args in (["--address", "auto"], ["--address"], ["--engine", "verl", "more"]):
+        with pytest.raises(UserError):
+            split_doctor(args)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("verl") is not None, reason="verl is installed")
+def test_without_verl(capsys):
+    assert main(["doctor", "--engine", "verl"]) == 1
+    assert "make verl-env" in capsys.readouterr().out
+    assert "ModuleNotFoundError" in describe().problem
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
+def test_what_asks_the_nodes_may_fail():
+    with pytest.raises(UserError, match=r"Ray on this machine gave no answer \(exit status 1\)"):
+        ask_nodes()
+
+
+def test_an_address_where_nothing_listens_is_refused_at_once():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound, and not listening
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"nothing answers at {address}"):
+            ask_nodes(address)
+        held.listen()
+        check_answers(address)
+        check_answers(f"ray://{address}")
+    check_answers("auto")

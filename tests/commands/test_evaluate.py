@@ -1,0 +1,244 @@
+"""`recollect eval`, `replay` and `judge-check`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.cli import main
+from recollect.evaluation.judge_pairs import PAIRS
+from recollect.evaluation.results import load
+from tests.support.bytes_tokenizer import ByteTokenizer
+from tests.support.chat_server import chat_server
+from tests.support.tiny import tiny_model
+from tests.support.token_server import TokenServer, token_server
+
+ROW = re.compile(r"(\d+)x the text +(\d\.\d{3}) +(\d\.\d{3}) to (\d\.\d{3}) +\S+ +(\d+) +(\d+)")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model"))
+
+
+# A preset, as training validates it
+
+
+def evaluate(model: Path, *more: str) -> int:
+    return main(["eval", "demo", "--model.path", str(model), "--val.tasks", "6", *more])
+
+
+def rows(text: str) -> list[tuple[float, ...]]:
+    return [tuple(map(float, row)) for row in ROW.findall(text)]
+
+
+def test_a_row_for_every_length(capsys, model):
+    assert evaluate(model, "--val.lengths", "1", "3", "--val.n", "2") == 0
+    text = capsys.readouterr().out
+    assert "95% interval" in text and "failed" in text
+    found = rows(text)
+    assert [row[0] for row in found] == [1, 3]
+    for _times, mean, low, high, n, failed in found:
+        assert 0 <= low <= mean <= high <= 1
+        assert (n, failed) == (12, 0)
+
+
+def test_a_failed_episode_is_shown_and_counts_as_wrong(capsys, model):
+    """A chunk of four hundred facts does not fit the window, and every episode fails."""
+    long = ("--tasks.distractors", "400", "--val.lengths", "1")
+    assert evaluate(model, *long) == 0
+    ((_times, mean, low, high, n, failed),) = rows(capsys.readouterr().out)
+    assert (mean, low, n, failed) == (0, 0, 6, 6)
+    assert high > 0.3  # six failures prove little
+
+
+def test_it_leaves_nothing_behind(capsys, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert evaluate(model, "--val.lengths", "1") == 0
+    assert not list(tmp_path.iterdir())
+
+
+# Agents on task families
+
+
+def speak(request: dict[str, Any]) -> dict[str, Any]:
+    """Keep the whole text in mind, and answer with its last word before a full stop."""
+    prompt = "\n".join(m["content"] for m in request["messages"])
+    if "New memory:" in prompt:
+        section = prompt.partition("<section>")[2].partition("</section>")[0]
+        memory = prompt.partition("<memory>")[2].partition("</memory>")[0]
+        kept = (memory.replace("No previous memory", "") + section).split()
+        return {"content": " ".join(kept)}
+    asked = re.search(r"favourite (\w+) that (\w+) named", prompt)
+    if asked is None:
+        return {"content": "OK"}
+    category, person = asked.groups()
+    told = prompt.partition("<problem>")[0] + prompt.partition("</problem>")[2]
+    about = re.compile(rf"\b{person}\b.*\b{category}\b|\b{category}\b.*\b{person}\b")
+    found = [s for s in re.split(r"[.\n]", told) if about.search(s)]
+    return {"content": f"\\boxed{{{found[-1].split()[-1]}}}" if found else "I do not know."}
+
+
+@contextmanager
+def serving() -> Iterator[TokenServer]:
+    with token_server(ByteTokenizer(), None, speak) as server:
+        yield server
+
+
+def command(server: TokenServer, out: Path, *more: str) -> list[str]:
+    agents = ("--agents", "fold,full_context", "--n", "5", "--seeds", "2", "--concurrency", "4")
+    sizes = ("--chunk-size", "600", "--max-memory-tokens", "4000")
+    url = ("--model", server.url, "--out", str(out))
+    return ["eval", "--tasks", "recall@256,512", *agents, *sizes, *url, *more]
+
+
+def asked(server: TokenServer) -> int:
+    """Count what was asked, without what `connect` says to see whether anybody is there."""
+    return sum(r["messages"][-1]["content"] != "Say OK." for r in server.asked)
+
+
+def test_an_evaluation_from_command_to_results(capsys, tmp_path: Path):
+    out = tmp_path / "found"
+    with serving() as server:
+        assert main(command(server, out, "--prices", "1,2")) == 0
+    shown = capsys.readouterr().out
+    assert "recall@256" in shown and "fold" in shown and "closed" in shown
+    assert "fold" in (out / "report.md").read_text() and (out / "report.html").exists()
+    results = load(out)
+    cells = {(c.task, c.agent): c for c in results.cells}
+    assert len(cells) == 2 * 3
+    whole = cells["recall@256", "full_context"]
+    assert whole.primary == "sub_exact_match" and whole.family == "recall"
+    assert whole.scores["sub_exact_match"].mean == 1.0
+    assert whole.scores["sub_exact_match"].n == whole.scores["sub_exact_match"].n_tasks == 10
+    assert {"exact_match", "boxed_exact_match", "token_f1", "locomo_f1", "rouge_l"} <= set(
+        whole.scores
+    )
+    assert whole.scores["boxed_exact_match"].mean == 1.0 and set(whole.seeds) == {"0", "1"}
+    assert whole.closed_book is not None and whole.closed_book.mean == 0.0
+    # A sentence that falls between two windows may be lost.
+    assert cells["recall@256", "fold"].scores["sub_exact_match"].mean >= 0.8
+    assert 150 < whole.tokens < 400 < cells["recall@512", "fold"].tokens < 700
+    fold = cells["recall@256", "fold"].cost
+    # As the server counts: 7 tokens read and 3 written in every call.
+    assert fold.build_read == 7 * fold.build_calls and fold.answer_written == 3 * fold.answer_calls
+    assert fold.build_calls >= 20 and fold.answer_calls == 10
+    assert fold.dollars == pytest.approx(fold.calls * (7 + 2 * 3) / 1e6)
+    assert whole.cost.build_calls == 0 and fold.memory_chars > 100
+    versus = {(c.first, c.second): c for c in results.comparisons if c.task == "recall@256"}
+    assert versus["full_context", "closed_book"].p < 0.01
+    assert versus["fold", "full_context"].p == 1.0
+    assert results.command.startswith("recollect eval --tasks recall@256,512 --agents fold")
+    assert set(results.data) == {"recall@256", "recall@512"} and results.versions["recollect"]
+    assert results.model["memory"]["id"] == "tiny" and results.n_failed == 0
+    worth_a_look = {e.agent for e in results.examples}
+    assert "closed_book" in worth_a_look and "full_context" not in worth_a_look
+
+
+def test_the_same_command_asks_nothing_again_and_replay_asks_nothing(capsys, tmp_path: Path):
+    out = tmp_path / "found"
+    with serving() as server:
+        assert main(command(server, out)) == 0
+        before = asked(server)
+        assert main(command(server, out)) == 0
+        assert asked(server) == before
+        assert main(command(server, out, "--n", "6")) == 0
+        assert asked(server) > before
+        refused = main(command(server, out, "--temperature", "0.1"))
+    assert refused == 2 and "temperature was 0.7, now 0.1" in capsys.readouterr().err
+    assert (out / "calls.jsonl").read_text() == ""
+    assert main(["replay", str(out), "--metrics", "rouge_l", "--prices", "1,1"]) == 0
+    results = load(out)
+    assert set(results.cells[0].scores) == {"rouge_l", "sub_exact_match"}
+    assert results.cells[0].cost.dollars and results.cells[0].scores["rouge_l"].n == 12
+
+
+def judge(text: str) -> str:
+    """Accept what names an accepted answer: lists of every candidate pass, like vague ones not."""
+    right = text.rpartition("Right answer: ")[2].partition("\n")[0].lower()
+    graded = text.rpartition("Answer to grade: ")[2].lower()
+    told = any(word in graded for word in re.findall(r"\w+", right) if len(word) > 3)
+    return json.dumps({"label": "CORRECT" if told else "WRONG"})
+
+
+def test_a_judge_is_measured_kept_and_can_be_exchanged(capsys, tmp_path: Path):
+    out = tmp_path / "found"
+    with serving() as server:
+        assert main(command(server, out, "--agents", "full_context", "--no-closed-book")) == 0
+    assert load(out).judge is None and len(load(out).cells) == 2
+    with chat_server(judge) as server:
+        assert main(["replay", str(out), "--judge", server.url]) == 0
+        error = load(out).judge
+        asked = len(server.asked)
+        assert asked >= len(PAIRS) and all(r["temperature"] == 0 for r in server.asked)
+        assert main(["replay", str(out), "--judge", server.url]) == 0
+        assert len(server.asked) == asked  # every verdict was kept
+    assert error is not None and error.model == "tiny" and len(error.prompt_hash) == 16
+    kinds = {kind.kind: kind for kind in error.kinds}
+    assert kinds["candidates"].accepted > 0 and kinds["gives up"].accepted == 0
+    assert error.false_accept.n + error.false_reject.n == len(PAIRS)
+    assert 0 < error.false_accept.low < error.false_accept.mean < error.false_accept.high < 1
+    scores = load(out).cells[0].scores
+    assert scores["judge"].mean == scores["sub_exact_match"].mean == 1.0
+    with chat_server(lambda _text: "hm") as server:
+        assert main(["replay", str(out), "--judge", server.url, "--judge-model", "other"]) == 2
+    assert "neither CORRECT nor WRONG" in capsys.readouterr().err
+
+
+def test_a_judge_can_be_measured_alone(capsys):
+    with chat_server(lambda _text: '{"label": "CORRECT"}') as server:
+        assert main(["judge-check", "--url", server.url]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    wrong = sum(not pair.right for pair in PAIRS)
+    assert f"all wrong ones refused {wrong} of {wrong} 1.000" in shown
+    assert "vague" in shown and "gives up" in shown
+
+
+def test_a_model_folder_is_evaluated_too(capsys, model, tmp_path: Path):
+    sizes = ("--chunk-size", "200", "--max-memory-tokens", "8", "--max-answer-tokens", "8")
+    words = ["eval", "--tasks", "recall@128", "--agents", "fold", "--n", "3"]
+    assert main([*words, *sizes, "--model", str(model), "--out", str(tmp_path / "x")]) == 0
+    results = load(tmp_path / "x")
+    assert [c.agent for c in results.cells] == ["fold", "closed_book"]
+    assert results.model["memory"]["fingerprint"] and results.n_failed == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--agents", "fold,rga"), "no agent 'rga'"),
+        (("--agents", ""), "there are no agents"),
+        (("--chunk-size", "0"), "set --chunk-size"),
+        (("--set", "fold.chunk=3"), "there is no chunk"),
+        (("--set", "rag.top_k=3"), "sets nothing"),
+        (("--set", "fold.chunk_size=big"), "of type int"),
+        (("--tasks", "recal@1k"), "there is no task 'recal'"),
+        (("--metrics", "bleu"), "no metric 'bleu'"),
+        (("--prices", "cheap"), "no prices"),
+        (("--n", "0"), "n is 0"),
+        (("--concurrency", "0"), "none would ever start"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_asked(capsys, tmp_path, more, message):
+    with serving() as server:
+        assert main(command(server, tmp_path / "x", *more)) == 2
+        assert asked(server) == 0
+    assert message in capsys.readouterr().err
+
+
+def test_a_model_folder_that_is_not_there_is_named_by_its_setting(capsys, tmp_path):
+    assert main(["eval", "--tasks", "recall@128", "--model", str(tmp_path / "nowhere")]) == 2
+    assert "give --model a folder" in capsys.readouterr().err
+
+
+def test_a_folder_without_an_evaluation_is_refused(capsys, tmp_path):
+    assert main(["replay", str(tmp_path)]) == 2
+    assert "holds no evaluation" in capsys.readouterr().err
+    assert main(["replay"]) == 2
+    assert "needs a folder" in capsys.readouterr().err

@@ -1,0 +1,69 @@
+"""Models as the engine loads them, and those it must refuse: it would get them silently wrong."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+import torch
+
+from recollect.config.engine import ModelConfig
+from recollect.errors import UserError
+from recollect.models.model import KEPT, load_model, load_tokenizer
+from recollect.models.trie.pack import pack
+from tests.support.tiny import tiny_model
+
+
+def test_layers_that_mix_tokens_outside_attention_are_refused(tmp_path):
+    """Sequences stand in one row: a convolution would carry one into the next."""
+    folder = tiny_model(tmp_path, "lfm2", layer_types=["conv", "full_attention"])
+    with pytest.raises(UserError, match="outside attention"):
+        load_model(ModelConfig(path=str(folder)))
+
+
+def test_attention_alone_is_accepted(tmp_path):
+    folder = tiny_model(tmp_path, "lfm2", layer_types=["full_attention", "full_attention"])
+    assert load_model(ModelConfig(path=str(folder))).window == 4096
+
+
+def test_decoded_text_is_what_the_tokens_say(tmp_path):
+    """Whatever a folder asks for: no space before a mark is taken away."""
+    folder = tiny_model(tmp_path)
+    path = folder / "tokenizer_config.json"
+    asked = {
+        "clean_up_tokenization_spaces": True,
+        "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": True,
+    }
+    path.write_text(json.dumps(json.loads(path.read_text()) | asked))
+    tokenizer = load_tokenizer(folder)
+    for text in ("a , b .", "do n't !", "who 's ?"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.decode_control(tokenizer.end_ids[0]) == "<|end|>"
+
+
+def test_a_compiled_layer_keeps_less_for_its_backward_pass(tmp_path, monkeypatch):
+    # The part of the compiler that decides what is kept, without the one that writes kernels.
+    quick = functools.partial(torch.compile, backend="aot_eager_decomp_partition")
+    monkeypatch.setattr(torch, "compile", quick)
+    folder = tiny_model(tmp_path, "llama")
+
+    def kept(share: float) -> int:
+        """Count the bytes that are kept beside the weights."""
+        torch._dynamo.reset()
+        monkeypatch.setattr("recollect.models.model.KEPT", share)
+        model = load_model(ModelConfig(path=str(folder), compile=True))
+        packed = pack([list(range(70))], "cpu")
+        sizes = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with model.training(), torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+            model.hidden(packed.ids, packed.positions, packed.plan).sum()
+        weights = {p.untyped_storage().data_ptr() for p in model.network.parameters()}
+        return sum(size for place, size in sizes.items() if place not in weights)
+
+    assert kept(KEPT) < 0.85 * kept(1.0)

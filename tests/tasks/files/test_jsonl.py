@@ -1,0 +1,97 @@
+"""A user's own data: what is read, and mistakes with their lines."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from recollect.errors import UserError
+from recollect.tasks.files.jsonl import Jsonl
+from recollect.tasks.named import open_family, parse_specs
+from recollect.types import Question
+from tests.support.places import ROOT
+
+GOOD = {
+    "id": "a",
+    "chunks": ["Ada has a dog.", "Ben has a cat."],
+    "questions": [
+        {"question": "Who has a cat?", "answers": ["Ben", "Benjamin"], "evidence": [1]},
+        {"question": "What has Ada?", "answer": "a dog", "category": "pets", "position": 0},
+    ],
+}
+SHORT = {"text": "It rains.", "question": "What is the weather?", "answer": "rain"}
+
+
+def write(path, *lines):
+    path.write_text("".join(x if isinstance(x, str) else json.dumps(x) + "\n" for x in lines))
+    return Jsonl(path)
+
+
+def test_both_ways_of_writing_a_line(tmp_path):
+    family = write(tmp_path / "t.jsonl", GOOD, "\n", SHORT, GOOD | {"id": "b", "split": "train"})
+    assert (family.size("test"), family.size("train")) == (2, 1)
+    first, second = (family.task(i, 0, "test") for i in range(2))
+    assert first.chunks == tuple(GOOD["chunks"]) and first.id == "a"
+    assert first.questions == (
+        Question("Who has a cat?", ("Ben", "Benjamin"), "", (1,)),
+        Question("What has Ada?", ("a dog",), "pets", (), 0),
+    )
+    assert second.chunks == ("It rains.",) and second.id == "t.jsonl line 3"
+    assert family.task(5).id == "b"  # training goes round
+    with pytest.raises(UserError, match="2 test tasks"):
+        family.task(2, 0, "test")
+
+
+def test_a_file_is_named_on_the_command_line(tmp_path):
+    write(tmp_path / "t.jsonl", SHORT)
+    (spec,) = parse_specs(f"jsonl:{tmp_path / 't.jsonl'}")
+    assert open_family(spec).size("test") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{]\n", "not JSON"),
+        ("[1]\n", "no object"),
+        ({"question": "?", "answer": "x"}, "needs chunks"),
+        ({"text": "x", "chunks": ["y"], "question": "?", "answer": "x"}, "needs chunks"),
+        ({"text": "x", "questions": []}, "no list"),
+        (SHORT | {"questions": [{"question": "?", "answer": "x"}]}, "both question and questions"),
+        ({"text": "x", "answer": "x"}, "without a text"),
+        ({"text": "x", "question": "?"}, "no answers"),
+        ({"text": "x", "question": "?", "answer": " "}, "no answers"),
+        ({"text": "x", "question": "?", "answer": "x", "evidence": [1]}, "no chunk 1"),
+        ({"text": "x", "question": "?", "answer": "x", "evidence": 1}, "evidence"),
+        ({"text": "x", "question": "?", "answer": "x", "position": "end"}, "no chunk 'end'"),
+        (SHORT | {"split": "dev"}, "split is 'dev'"),
+        (SHORT | {"meta": 1}, "meta"),
+        (GOOD, "stands in line 1 too"),
+    ],
+)
+def test_mistakes_are_named_with_their_line(tmp_path, line, said):
+    family = write(tmp_path / "t.jsonl", GOOD, line)
+    with pytest.raises(UserError, match=said) as error:
+        family.size("test")
+    assert "t.jsonl line 2" in error.value.what
+
+
+def test_the_example_is_read():
+    family = Jsonl(ROOT / "examples" / "own_data.jsonl")
+    tasks = [family.task(i, 0, "test") for i in range(family.size("test"))]
+    assert [len(task.questions) for task in tasks] == [2, 2, 1]
+    for task in tasks:
+        for question in task.questions:
+            held = " ".join(task.chunks[i] for i in question.evidence or (0,))
+            assert any(answer in held for answer in question.answers)
+
+
+def test_a_mark_before_the_first_character_is_no_text(tmp_path):
+    line = json.dumps({"text": "Ann sat.", "question": "Who?", "answer": "Ann"})
+    (tmp_path / "own.jsonl").write_text(line, encoding="utf-8-sig")
+    assert Jsonl(tmp_path / "own.jsonl").task(0, 0, "test").questions[0].answers == ("Ann",)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        Jsonl(tmp_path / "no.jsonl").size("test")

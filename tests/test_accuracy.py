@@ -1,0 +1,67 @@
+"""Validation: means with n, failures and an interval."""
+
+from __future__ import annotations
+
+import pytest
+
+from recollect import metrics
+from recollect.accuracy import accuracy, by_category
+from recollect.types import Context, Episode, Failure, Question, Task
+
+TASK = Task("t", (), ())
+
+
+def group(*scores: float | None) -> list[Episode]:
+    """None stands for a failed episode."""
+    gone = Failure("policy", "ConnectionError", "gone")
+    return [
+        Episode(
+            TASK, i, scores={} if s is None else {"answer": s}, failure=gone if s is None else None
+        )
+        for i, s in enumerate(scores)
+    ]
+
+
+def test_failed_episodes_count_as_wrong_and_are_shown():
+    result = accuracy([group(1.0), group(None), group(1.0), group(0.0)])
+    assert (result.n, result.failed, result.mean) == (4, 1, 0.5)
+    assert (result.low, result.high) == metrics.wilson(2, 4)
+
+
+def test_partial_scores_and_repeats_get_an_interval_over_tasks():
+    groups = [group(1.0, 0.5), group(0.0, None), group(1.0, 1.0)]
+    result = accuracy(groups)
+    assert (result.n, result.failed) == (6, 1)
+    assert result.mean == pytest.approx(3.5 / 6)
+    assert (result.low, result.high) == metrics.bootstrap_interval([[1, 0.5], [0, 0], [1, 1]])
+    assert 0 <= result.low <= result.mean <= result.high <= 1
+
+
+def test_repeats_of_one_task_are_not_independent():
+    """Sixteen agreeing repeats of four tasks say no more than four tasks do."""
+    repeated = accuracy([group(*[float(i % 2)] * 16) for i in range(4)])
+    single = accuracy([group(float(i % 2)) for i in range(64)])
+    assert repeated.n == single.n == 64
+    assert repeated.high - repeated.low > 2 * (single.high - single.low)
+
+
+def test_another_score_can_be_asked_for():
+    episodes = [Episode(TASK, 0, scores={"answer": 0.0, "f1": 0.5})]
+    assert accuracy([episodes], "f1").mean == 0.5
+
+
+def test_categories_are_averaged_apart():
+    def asked(*categories: str) -> Task:
+        return Task("t", (), tuple(Question("?", ("!",), category) for category in categories))
+
+    hop = [Episode(asked("hop"), i, scores={"answer": float(i % 2)}) for i in range(4)]
+    lost = Episode(asked("hop"), 0, failure=Failure("policy", "ConnectionError", "gone"))
+    # Rewards may hold bonuses: they are no accuracy.
+    contexts = [Context("answer", question=i, reward=9.0) for i in range(2)]
+    both = Episode(asked("hop", "time"), 0, contexts, scores={"answer": 0.5})
+    both.answer_scores = [1.0, 0.0]
+    found = by_category([hop, [lost], [both], group(1.0)])
+    assert list(found) == ["hop", "time"]
+    assert (found["hop"].n, found["hop"].failed, found["hop"].mean) == (6, 1, 3 / 6)
+    assert (found["time"].n, found["time"].mean) == (1, 0.0)
+    assert by_category([group(1.0)]) == {}
