@@ -7,11 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-HEAVY = ("torch", "transformers", "peft", "ray", "verl", "vllm", "starlette", "uvicorn")
+HEAVY = (
+    *("torch", "transformers", "peft", "ray", "verl", "vllm", "starlette", "uvicorn"),
+    *("openai", "httpx", "bm25s"),
+)
 CORE = (
     *("types", "errors", "seeds", "concurrency", "metrics", "chat.rendering", "chat.chat"),
     *("rewards.answers", "rollout", "advantages", "samples", "accuracy"),
-    *("memory.base", "memory.text", "chat.policy", "policies.scripted"),
+    *("memory.base", "memory.text", "memory.search", "memory.embeddings.endpoint"),
+    *("chat.policy", "policies.scripted", "policies.served", "policies.cached"),
     *("agents.base", "agents.fold", "tasks.made.recall", "tasks.made.ledger"),
     *("runs.run", "runs.episodes", "config.engine", "config.train"),
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from recollect.errors import UserError
 from recollect.policies.cached import RemoteModel
+from recollect.policies.http import Unreachable
 from recollect.rewards.judge import JUDGE_PROMPT, Judge, NoVerdict, read_verdict
 from recollect.types import Question
 from tests.support.chat_server import chat_server
@@ -103,7 +104,7 @@ def test_a_server_that_fails_raises_and_nothing_is_kept(tmp_path: Path):
         with pytest.raises(NoVerdict, match="hm"):
             grade(judge, "in Oslo")
         assert grade(judge, "in Oslo") == [1.0]
-    with pytest.raises(Exception, match="Connection error"):
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:\d+: .*[Cc]onnect"):
         grade(Judge(RemoteModel(server.url, "tiny", retries=0)), "in Oslo")
 
 

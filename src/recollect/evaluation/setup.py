@@ -24,7 +24,7 @@ from recollect.tasks.named import TaskSpec, open_family, parse_specs
 
 WHEREABOUTS = ("url", "folder", "device")
 """Of a model, which may come back elsewhere."""
-PACKAGES = ("numpy", "torch", "transformers", "bm25s")
+PACKAGES = ("numpy", "torch", "transformers")
 """Whose versions can change a result."""
 
 

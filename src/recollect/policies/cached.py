@@ -1,15 +1,13 @@
 """A fixed model behind an OpenAI-compatible endpoint, for reading and judging: text in, text out.
 
 Answers are kept on disk under (model, prompt, text), so that nothing is asked, or paid, twice. For
-sampling token by token there is `policies.endpoint`.
+sampling token by token there is `policies.served`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from typing import Any
 
 from recollect.concurrency import Once
 from recollect.errors import UserError
+from recollect.policies.client import RETRIED, BadReply, Client, Endpoint, TimedOut
 
 
 @dataclass(frozen=True)
@@ -34,13 +33,15 @@ class RemoteModel:
     max_tokens: int = 1024
     timeout: float = 120.0
     retries: int = 4
-    """On connection errors, 429 and 5xx, with back-off."""
+    """On connection errors, timeouts, 429 and 5xx, with back-off."""
     concurrency: int = 64
     """Requests in flight at once."""
     api_key_env: str = "OPENAI_API_KEY"
     """The environment variable that holds the key; servers without keys need none."""
     _answers: Once[str, str] = field(default_factory=Once, init=False, repr=False, compare=False)
-    _live: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._endpoint  # refuses an address that is none  # noqa: B018
 
     async def __call__(
         self, prompt: str, text: str, check: Callable[[str], object] = lambda _answer: None
@@ -67,49 +68,49 @@ class RemoteModel:
 
     async def name(self) -> str:
         """Return the model's name, which the server is asked for if need be."""
-        return self.model or await self._discovered()
+        return self.model or await self._answers.get("model", self._client.first_model)
 
     async def _ask(self, model: str, prompt: str, text: str) -> str:
-        client, slots = self._connection()
-        messages = [{"role": "user", "content": f"{prompt}\n\n{text}"}]
-        async with slots:
-            reply = await client.chat.completions.create(
-                model=model, messages=messages, max_tokens=self.max_tokens, temperature=0.0
-            )
-        choice = reply.choices[0]
-        answer = (choice.message.content or "").rpartition("</think>")[2].strip()
-        if not answer:
-            raise ValueError(f"{model} answered nothing (it ended with {choice.finish_reason})")
-        return answer
+        def read(answer: dict[str, Any]) -> str:
+            return _said(answer, model)
 
-    async def _discovered(self) -> str:
-        async def compute() -> str:
-            client, _ = self._connection()
-            listed = await client.models.list()
-            if not listed.data:
-                raise UserError(f"{self.url} serves no model", "start the server with a model")
-            return listed.data[0].id
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": f"{prompt}\n\n{text}"}],
+            "max_tokens": self.max_tokens,
+            "temperature": 0.0,
+        }
+        return await self._client.post("/chat/completions", body, read)
 
-        return await self._answers.get("model", compute)
+    @cached_property
+    def _client(self) -> Client:
+        return Client(self._endpoint, (*RETRIED, TimedOut))
 
-    def _connection(self) -> tuple[Any, asyncio.Semaphore]:
-        """Return the client of the running loop: its connections cannot be used in another."""
-        loop = asyncio.get_running_loop()
-        if self._live.get("loop") is not loop:
-            from openai import AsyncOpenAI  # takes a second to import
-
-            client = AsyncOpenAI(
-                base_url=self.url,
-                api_key=os.environ.get(self.api_key_env) or "none",
-                timeout=self.timeout,
-                max_retries=self.retries,
-            )
-            self._live.update(loop=loop, client=client, slots=asyncio.Semaphore(self.concurrency))
-        return self._live["client"], self._live["slots"]
+    @property
+    def _endpoint(self) -> Endpoint:
+        return Endpoint(
+            self.url,
+            api_key_env=self.api_key_env,
+            timeout=self.timeout,
+            retries=self.retries,
+            concurrency=self.concurrency,
+        )
 
     @cached_property
     def _disk(self) -> Kept | None:
         return Kept(self.cache) if self.cache else None
+
+
+def _said(answer: dict[str, Any], model: str) -> str:
+    """Take what a model said out of an answer, without what it thought before."""
+    match answer.get("choices"):
+        case [{"message": {"content": str() | None as content}} as choice, *_]:
+            said = (content or "").rpartition("</think>")[2].strip()
+            if said:
+                return said
+            ended = choice.get("finish_reason")
+            raise ValueError(f"{model} answered nothing (it ended with {ended})")
+    raise BadReply("there is no message")
 
 
 class Kept:

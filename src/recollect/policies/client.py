@@ -114,8 +114,9 @@ RETRIED = (WireError, RateLimited, ServerError)
 class Client:
     """Calls to one server. Its connections belong to the event loop that it is used in."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, retried: tuple[type[Exception], ...] = RETRIED) -> None:
         self.endpoint = endpoint
+        self.retried = retried
         self.calls = 0
         self.in_flight = 0
         """Calls without an answer yet, those that wait for a slot or a retry included."""
@@ -139,23 +140,42 @@ class Client:
         self.calls += 1
         self.in_flight += 1
         try:
-            return await self._patiently(path, body, read, seed)
+            data = json.dumps(body, separators=(",", ":")).encode()
+            return await self._patiently("POST", path, data, read, seed)
         finally:
             self.in_flight -= 1
 
+    async def first_model(self) -> str:
+        """Return the name of the first model that the server lists."""
+
+        def read(answer: dict[str, Any]) -> str:
+            match answer.get("data"):
+                case [{"id": str(name)}, *_]:
+                    return name
+                case []:
+                    url = self.endpoint.url
+                    raise UserError(f"{url} serves no model", "start the server with a model")
+            raise BadReply("there is no list of models")
+
+        return await self._patiently("GET", "/models", None, read, 0)
+
     async def _patiently(
-        self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any]], T], seed: int
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        read: Callable[[dict[str, Any]], T],
+        seed: int,
     ) -> T:
-        data = json.dumps(body, separators=(",", ":")).encode()
         attempt = 0
         while True:
             try:
-                return read(await self._once("POST", path, data))
+                return read(await self._once(method, path, data))
             except (WireError, EndpointError) as error:
                 self.failures[type(error).__name__] += 1
                 if isinstance(error, Unreachable | Dropped | TimedOut):
                     await self._check_there()
-                if attempt >= self.endpoint.retries or not isinstance(error, RETRIED):
+                if attempt >= self.endpoint.retries or not isinstance(error, self.retried):
                     raise
                 wait = self._wait(error, attempt, seed)
             attempt += 1

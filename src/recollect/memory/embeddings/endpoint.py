@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from recollect.memory.embeddings.base import Kind
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+from recollect.policies.client import RETRIED, BadReply, Client, Endpoint, TimedOut
 
 
 @dataclass(frozen=True)
@@ -24,14 +21,11 @@ class EndpointEmbedder:
     """Up to and with /v1."""
     model: str
     api_key_env: str = "OPENAI_API_KEY"
-    """The environment variable that holds the key; servers of one's own need none."""
+    """The environment variable that holds the key; servers without keys need none."""
     query_prompt: str = ""
     """Put before what is sought, for models that want it."""
     timeout: float = 60.0
     retries: int = 4
-    _clients: list[tuple[asyncio.AbstractEventLoop, AsyncOpenAI]] = field(
-        default_factory=list, repr=False, compare=False
-    )
 
     @property
     def id(self) -> str:
@@ -41,23 +35,25 @@ class EndpointEmbedder:
     async def embed(self, texts: Sequence[str], kind: Kind = "document") -> np.ndarray:
         """Ask the server for the vectors of texts."""
         prompt = self.query_prompt if kind == "query" else ""
-        answer = await self._client().embeddings.create(
-            model=self.model, input=[prompt + text for text in texts], encoding_format="float"
+        body = {
+            "model": self.model,
+            "input": [prompt + text for text in texts],
+            "encoding_format": "float",
+        }
+        return await self._client.post("/embeddings", body, _vectors)
+
+    @cached_property
+    def _client(self) -> Client:
+        endpoint = Endpoint(
+            self.url, api_key_env=self.api_key_env, timeout=self.timeout, retries=self.retries
         )
-        rows = sorted(answer.data, key=lambda row: row.index)
-        return np.array([row.embedding for row in rows], np.float32)
+        return Client(endpoint, (*RETRIED, TimedOut))
 
-    def _client(self) -> AsyncOpenAI:
-        # Connections belong to the event loop that opened them.
-        from openai import AsyncOpenAI
 
-        loop = asyncio.get_running_loop()
-        if not self._clients or self._clients[0][0] is not loop:
-            client = AsyncOpenAI(
-                base_url=self.url,
-                api_key=os.environ.get(self.api_key_env) or "none",
-                timeout=self.timeout,
-                max_retries=self.retries,
-            )
-            self._clients[:] = [(loop, client)]
-        return self._clients[0][1]
+def _vectors(answer: dict[str, Any]) -> np.ndarray:
+    """Take the vectors out of an answer, in the order of the texts."""
+    try:
+        rows = sorted(answer["data"], key=lambda row: row["index"])
+        return np.array([row["embedding"] for row in rows], np.float32)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadReply(f"the vectors cannot be read: {error!r}") from None
