@@ -23,8 +23,8 @@ def register() -> None:
 
     here = __name__.rpartition(".")[0]
     # One registration alone: with a YAML entry beside it, verl forgets one of them (trap 7).
-    agent_loop._agent_loop_registry[NAME] = {"_target_": f"{here}.loop.MemoryLoop"}
-    base._ROLLOUT_REGISTRY[NAME, "async"] = f"{here}.replica.LocalAdapter"
+    agent_loop._agent_loop_registry[NAME] = {"_target_": f"{here}.worker.loop.MemoryLoop"}
+    base._ROLLOUT_REGISTRY[NAME, "async"] = f"{here}.worker.replica.LocalAdapter"
     replica.RolloutReplicaRegistry.register(NAME, _replica)
 
 
