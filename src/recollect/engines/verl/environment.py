@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 NAME = "recollect"
 """Of the agent loop and of the rollout engine."""
 PLUGIN = "recollect.engines.verl.plugin"
+PACKED = "recollect_packed"
+"""Our attention for packed rows, by its name among transformers' implementations."""
 HANDED_ON = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", "VERL_ENGINE_DEVICE", "PYTHONPATH")
 """Environment variables that the workers of a cluster need as they are here."""
 

@@ -21,6 +21,9 @@ def register() -> None:
     from verl.experimental.agent_loop import agent_loop
     from verl.workers.rollout import base, replica
 
+    from recollect.engines.verl.worker import attention
+
+    attention.register()
     here = __name__.rpartition(".")[0]
     # One registration alone: with a YAML entry beside it, verl forgets one of them (trap 7).
     agent_loop._agent_loop_registry[NAME] = {"_target_": f"{here}.worker.loop.MemoryLoop"}

@@ -95,3 +95,15 @@ def test_workers_get_the_keys_of_servers_that_are_named():
     judged = preset("locomo")
     judged = replace(judged, reward=replace(judged.reward, judge_url="http://host:1/v1"))
     assert handed_on(judged) == [*HANDED_ON, "OPENAI_API_KEY"]
+
+
+def test_rows_are_packed_without_flash_attention(monkeypatch, tmp_path):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    key = "actor_rollout_ref.model.override_config.attn_implementation"
+    config = replace(preset("hotpotqa"), folder=tmp_path)
+    plan = plan_launch(config, [])
+    assert f"+{key}=recollect_packed" in plan.arguments
+    given = plan_launch(config, [f"+{key}=sdpa"]).arguments
+    assert [a for a in given if key in a] == [f"+{key}=sdpa"]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert not [a for a in plan_launch(config, []).arguments if key in a]

@@ -15,9 +15,12 @@ from types import FrameType
 
 from recollect import files as disk
 from recollect.config.train import TrainConfig
+from recollect.engines.verl.environment import PACKED
 from recollect.engines.verl.launch.flags import adopt
 from recollect.engines.verl.launch.shapes import Shape, find_shape
 from recollect.engines.verl.launch.translate import (
+    ACTOR,
+    MODEL,
     ROLLOUT,
     Keys,
     merged,
@@ -35,6 +38,8 @@ LENGTHS = (
     " --model.path {run}/model"
 )
 NEEDED = ("verl", "ray", "transfer_queue")
+ATTENTION = f"{MODEL}.override_config.attn_implementation"
+ULYSSES = f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size"
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ def plan_launch(config: TrainConfig, overrides: Sequence[str]) -> Launch:
         # A window that was given decides how much a server holds.
         whole = resolved(keys, adopted.overrides)
         keys[f"{ROLLOUT}.max_model_len"] = sum(int(whole[name]) for name in sizes)
+    keys |= packed_attention(adopted.overrides)
     arguments = tuple(merged(keys, adopted.overrides))
     found = resolved(keys, adopted.overrides)
     notes = (
@@ -84,6 +90,14 @@ def plan_launch(config: TrainConfig, overrides: Sequence[str]) -> Launch:
         *([LENGTHS.format(run=run)] if config.val.lengths else []),
     )
     return Launch(config, run, found, arguments, shape, adopted.inputs, notes)
+
+
+def packed_attention(overrides: Sequence[str]) -> Keys:
+    """Choose our packed attention where verl's default, flash-attn, is not installed."""
+    given = {name_of(text) for text in overrides}
+    if {ATTENTION, ULYSSES} & given or importlib.util.find_spec("flash_attn") is not None:
+        return {}
+    return {f"+{ATTENTION}": PACKED}
 
 
 def check_installed() -> None:
