@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from recollect.config.train import TrainConfig
+from recollect.distribution import install
 from recollect.errors import UserError
 
 USAGE = """recollect: train and evaluate LLM memory agents with reinforcement learning
@@ -184,9 +185,7 @@ def _serve(args: list[str]) -> int:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise UserError(
-            f"serving needs {error.name}", "pip install 'recollect[local,serve]'"
-        ) from None
+        raise UserError(f"serving needs {error.name}", install("local,serve")) from None
     from recollect.serve.server import run_server
 
     return run_server(config)

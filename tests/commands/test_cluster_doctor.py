@@ -17,7 +17,7 @@ from recollect.engines.verl.launch.options import split_doctor
 from recollect.errors import UserError
 
 VERSIONS = {
-    "recollect": "0.1.0", "verl": "0.9.1", "ray": "2.60.0", "torch": "2.13.0",
+    "recollect-rl": "0.1.0", "verl": "0.9.1", "ray": "2.60.0", "torch": "2.13.0",
     "transformers": "5.10.4", "tensordict": "0.10.0", "TransferQueue": "0.1.11", "vllm": "0.24.0",
 }  # fmt: skip
 WELL = Node("a", "3.11.7", VERSIONS, loop="MemoryLoop", gpus=8, shared_memory=64 << 30)

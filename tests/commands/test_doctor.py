@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import io
-import re
 import subprocess
 import sys
-import tomllib
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from recollect.commands import doctor
-from recollect.commands.doctor import (
-    CORE,
-    EMBEDDER,
-    GIB,
-    LOCAL,
-    PYTHON,
-    SERVE,
-    Machine,
-    examine,
-    parse,
-)
-from tests.support.places import ROOT
+from recollect.commands.doctor import EMBEDDER, GIB, Machine, examine, within
+from recollect.distribution import ranges
 
 VERSIONS = {
     "numpy": "2.4.6", "rich": "15.0.0", "tyro": "1.0.16", "pydantic": "2.14.3",
-    "pyarrow": "26.0.1", "bm25s": "0.3.16", "openai": "3.49.0", "torch": "2.13.0+cpu",
+    "pyarrow": "26.0.1", "packaging": "26.3", "torch": "2.13.0+cpu",
     "transformers": "5.17.0", "safetensors": "0.8.0", "peft": "0.21.2",
 }  # fmt: skip
-WELL = Machine((3, 11, 9), VERSIONS)
+WELL = Machine("3.11.9", VERSIONS)
 
 
 def finding(machine: Machine, name: str) -> doctor.Finding:
@@ -49,26 +37,27 @@ def test_a_machine_with_everything_is_well():
 
 
 @pytest.mark.parametrize(
-    ("version", "numbers"),
-    [("2.13.0+cpu", (2, 13, 0)), ("3", (3, 0, 0)), ("5.9rc1", (5, 9, 0)), ("x", (0, 0, 0)),
-     ("1.2.3.4", (1, 2, 3, 4))],
+    ("version", "span", "inside"),
+    [("2.13.0+cpu", ">=2.11,<2.14", True), ("2.14.0", ">=2.11,<2.14", False),
+     ("3", ">=3.0,<4", True), ("1.2.3.4", ">=1.2,<1.3", True), ("0.9.2", "==0.9.1", False),
+     ("0.9.1", "", True)],
 )  # fmt: skip
-def test_versions_are_read_by_their_numbers(version, numbers):
-    assert parse(version) == numbers
+def test_versions_are_compared_by_their_numbers(version, span, inside):
+    assert within(version, span) == inside
 
 
 @pytest.mark.parametrize("name", ["numpy", "torch", "transformers", "safetensors"])
 def test_what_training_needs_and_is_missing_is_bad(name):
     found = finding(with_version(name, None), name)
     assert (found.status, found.found) == ("bad", "not installed")
-    extra = "recollect[local]" if name in LOCAL else "recollect"
+    extra = "recollect-rl[local]" if name in ranges("local") else "recollect-rl"
     assert found.fix.strip("'").endswith(extra)
 
 
 @pytest.mark.parametrize("version", ["2.10.9", "2.14.0", "2.14.0.dev20260101"])
 def test_a_version_out_of_range_is_bad_and_names_the_range(version):
     found = finding(with_version("torch", version), "torch")
-    assert found.status == "bad" and "needs 2.11 or later, below 2.14" in found.found
+    assert found.status == "bad" and "needs >=2.11,<2.14" in found.found
     assert found.fix == "pip install 'torch>=2.11,<2.14'"
 
 
@@ -81,14 +70,14 @@ def test_what_only_some_features_need_is_not_bad():
     assert finding(with_version("peft", None), "peft").status == "absent"
     assert finding(with_version("peft", "0.1"), "peft").status == "warning"
     assert finding(WELL, "uvicorn").status == "absent"
-    assert finding(WELL, "uvicorn").found.endswith("need it: pip install 'recollect[serve]')")
-    assert finding(WELL, EMBEDDER).found.endswith("pip install 'recollect[embed]')")
+    assert finding(WELL, "uvicorn").found.endswith("need it: pip install 'recollect-rl[serve]')")
+    assert finding(WELL, EMBEDDER).found.endswith("pip install 'recollect-rl[embed]')")
     assert finding(WELL, "wandb").status == "absent"
     assert finding(with_version("wandb", "0.20"), "wandb").status == "ok"
 
 
-@pytest.mark.parametrize(("python", "status"), [((3, 10, 1), "bad"), ((3, 13, 0), "bad"),
-                                                ((3, 12, 11), "ok")])  # fmt: skip
+@pytest.mark.parametrize(("python", "status"), [("3.10.1", "bad"), ("3.13.0", "bad"),
+                                                ("3.12.11", "ok")])  # fmt: skip
 def test_python_must_be_in_range(python, status):
     assert finding(replace(WELL, python=python), "python").status == status
 
@@ -104,25 +93,18 @@ def test_the_device_memory_and_disk_are_judged():
 
 
 def test_everything_bad_or_doubtful_has_a_fix():
-    ill = Machine((3, 9, 0), {}, nvidia_driver=True, free_disk=0, memory=0)
+    ill = Machine("3.9.0", {}, nvidia_driver=True, free_disk=0, memory=0)
     for found in [*examine(ill), *examine(replace(ill, versions=VERSIONS))]:
         assert found.fix or found.status in ("ok", "absent"), found
 
 
-def test_the_ranges_are_those_of_pyproject():
-    path = ROOT / "pyproject.toml"
-    project = tomllib.loads(path.read_text())["project"]
-
-    def ranges(requirements):
-        pattern = re.compile(r"([\w-]+)>=([\d.]+),<([\d.]+)")
-        found = (pattern.fullmatch(line) for line in requirements)
-        return {m[1]: tuple(tuple(map(int, m[i].split("."))) for i in (2, 3)) for m in found}
-
-    assert ranges(project["dependencies"]) == CORE
-    assert ranges(project["optional-dependencies"]["local"]) == LOCAL
-    assert ranges(project["optional-dependencies"]["serve"]) == SERVE
-    assert any(line.startswith(EMBEDDER) for line in project["optional-dependencies"]["embed"])
-    assert ranges([f"python{project['requires-python']}"]) == {"python": PYTHON}
+@pytest.mark.parametrize(("over", "status"), [(True, "bad"), (False, "warning")])
+def test_another_package_of_the_import_name_is_named_with_the_way_out(over, status):
+    found = finding(replace(WELL, strangers={"recollect 0.3.1": over}), "import name")
+    assert found.status == status and "recollect 0.3.1 also installs a package" in found.found
+    assert found.fix == (
+        "pip uninstall -y recollect && pip install --force-reinstall --no-deps recollect-rl"
+    )
 
 
 def test_the_findings_are_printed_with_each_fix_once():
@@ -130,7 +112,7 @@ def test_the_findings_are_printed_with_each_fix_once():
     machine = replace(WELL, versions={"numpy": "2.4.6"})
     doctor.show(console, examine(machine))
     shown = console.file.getvalue()
-    assert shown.count("pip install 'recollect[local]'") == 1
+    assert shown.count("pip install 'recollect-rl[local]'") == 1
     assert "✓  numpy" in shown and "✗  torch" in shown and "Ready" not in shown
     console = Console(file=io.StringIO(), width=80)
     doctor.show(console, examine(WELL))

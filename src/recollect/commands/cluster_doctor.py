@@ -7,21 +7,13 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from recollect.commands.doctor import GIB, Finding, Range, Status, parse, show
+from recollect.commands.doctor import GIB, Finding, Status, show, within
+from recollect.distribution import NAME, install, plain, ranges
 from recollect.engines.verl.doctor.nodes import ask_nodes
 from recollect.engines.verl.doctor.traps import Found, look
 from recollect.engines.verl.doctor.workers import PACKAGES, SERVERS, Node
 from recollect.engines.verl.launch.start import NEEDED
 
-TESTED: dict[str, Range] = {
-    "verl": ((0, 9, 1), (0, 9, 2)),
-    "ray": ((2, 50), (3,)),
-    "torch": ((2, 11), (2, 14)),
-    "transformers": ((5, 9), (5, 11)),
-    "tensordict": ((0, 10), (0, 11)),
-    "TransferQueue": ((0, 1, 10), (0, 2)),
-}
-"""What our tests run with; anything else may work."""
 SHARED = 2 * GIB
 """Free shared memory below which Ray's own store and our bases get tight."""
 READY = "Ready: recollect train PRESET --engine verl -- trainer.nnodes=N"
@@ -31,7 +23,7 @@ def doctor_verl(console: Console, address: str | None = None) -> int:
     """Look at a cluster, or at this machine as one; return 0 if it can work, else 1."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        fix = "make verl-env, or pip install 'recollect[verl]' in an environment of its own"
+        fix = f"make verl-env, or {install('verl')} in an environment of its own"
         findings = [Finding(name, "bad", "not installed", fix) for name in missing]
     else:
         nodes = ask_nodes(address)
@@ -42,7 +34,7 @@ def doctor_verl(console: Console, address: str | None = None) -> int:
 
 def examine(nodes: Sequence[Node]) -> list[Finding]:
     """Judge what the nodes have."""
-    findings = [_package(name, nodes) for name in ("recollect", *PACKAGES)]
+    findings = [_package(name, nodes) for name in (NAME, *PACKAGES)]
     findings.append(_server(nodes))
     findings += [_plugin(node) for node in nodes]
     gpus = sum(node.gpus for node in nodes)
@@ -77,12 +69,11 @@ def _package(name: str, nodes: Sequence[Node]) -> Finding:
         return Finding(name, "bad", shown, f"install the same {name} on every node")
     version = different[0]
     if version == "missing":
-        return Finding(name, "bad", "not installed", "pip install 'recollect[verl]'")
-    span = TESTED.get(name)
-    if span and not span[0] <= parse(version) < span[1]:
-        low, high = (".".join(map(str, bound)) for bound in span)
-        fix = f"pip install '{name}>={low},<{high}', or run make test-verl with this version"
-        return Finding(name, "warning", f"{version}, tested from {low} to below {high}", fix)
+        return Finding(name, "bad", "not installed", install("verl"))
+    span = ranges("verl").get(plain(name), "")
+    if not within(version, span):
+        fix = f"pip install '{name}{span}', or run make test-verl with this version"
+        return Finding(name, "warning", f"{version}, tested with {span}", fix)
     return Finding(name, "ok", version)
 
 
@@ -91,7 +82,7 @@ def _server(nodes: Sequence[Node]) -> Finding:
                     if n in node.versions})  # fmt: skip
     if found:
         return Finding("sampler", "ok", ", ".join(found))
-    return Finding("sampler", "bad", "neither vllm nor sglang", "pip install 'recollect[verl]'")
+    return Finding("sampler", "bad", "neither vllm nor sglang", install("verl"))
 
 
 def _plugin(node: Node) -> Finding:

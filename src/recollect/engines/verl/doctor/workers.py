@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect import __version__
+from recollect.distribution import NAME
 from recollect.engines.verl.environment import HANDED_ON, PLUGIN
 
 PACKAGES = ("verl", "ray", "torch", "transformers", "tensordict", "TransferQueue")
@@ -36,7 +37,7 @@ class Node:
 
 def versions(names: tuple[str, ...] = (*PACKAGES, *SERVERS)) -> dict[str, str]:
     """Return what is installed here."""
-    found = {"recollect": __version__}  # we may run without being installed
+    found = {NAME: __version__}  # we may run without being installed
     for name in names:
         try:
             found[name] = importlib.metadata.version(name)

@@ -15,6 +15,7 @@ from types import FrameType
 
 from recollect import files as disk
 from recollect.config.train import TrainConfig
+from recollect.distribution import install
 from recollect.engines.verl.environment import PACKED
 from recollect.engines.verl.launch.flags import adopt
 from recollect.engines.verl.launch.shapes import Shape, find_shape
@@ -107,7 +108,7 @@ def check_installed() -> None:
         raise UserError(
             f"--engine verl needs {', '.join(missing)}, which this environment does not have",
             "verl's pins differ from ours: make an environment of its own with `make verl-env`, or"
-            " pip install 'recollect[verl]' in one, and run the same command there",
+            f" {install('verl')} in one, and run the same command there",
         )
 
 

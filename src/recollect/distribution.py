@@ -1,0 +1,99 @@
+"""What this package is called where it is installed, and what its metadata say it needs.
+
+The import name and the command are `recollect`; on PyPI that name belongs to another project, so
+the distribution is called `recollect-rl`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+NAME = "recollect-rl"
+PACKAGE = Path(__file__).parent
+
+
+def install(extras: str = "") -> str:
+    """Return the command that installs this package, with extras such as `local,serve`."""
+    return f"pip install '{NAME}[{extras}]'" if extras else f"pip install {NAME}"
+
+
+def version() -> str:
+    """Return the version of this package."""
+    return str(_described().get("version", "0+unknown"))
+
+
+def python_range() -> str:
+    """Return the versions of Python that this package works with, such as `>=3.11,<3.13`."""
+    return str(_described().get("requires-python", ""))
+
+
+def ranges(extra: str = "") -> dict[str, str]:
+    """Return what the core or one extra requires: version ranges by plain names."""
+    described = _described()
+    extras = described.get("optional-dependencies", {})
+    listed = extras.get(extra, ()) if extra else described.get("dependencies", ())
+    return dict(_split(line) for line in listed)
+
+
+def strangers() -> dict[str, bool]:
+    """Name the other installed distributions that bring a package `recollect`.
+
+    True says that their files lie among ours, so that one has overwritten the other.
+    """
+    from importlib import metadata  # slow to import, and seldom needed
+
+    found = {}
+    for dist in metadata.distributions():
+        name = str(dist.metadata["Name"])
+        if plain(name) == NAME:
+            continue
+        top = (dist.read_text("top_level.txt") or "").split()
+        record = re.search(r"^recollect/", dist.read_text("RECORD") or "", re.MULTILINE)
+        if "recollect" in top or record or plain(name) == "recollect":
+            there = Path(str(dist.locate_file("recollect")))
+            found[f"{name} {dist.version}"] = bool(record) and there.resolve() == PACKAGE.resolve()
+    return found
+
+
+def _split(requirement: str) -> tuple[str, str]:
+    found = re.match(r"\s*([\w.-]+)\s*(?:\[[^]]*\])?\s*(.*)", requirement)
+    assert found is not None, requirement
+    bounds = [bound.strip() for bound in found[2].split(",")]
+    # The metadata list bounds in alphabetical order; people read the lower one first.
+    return plain(found[1]), ",".join(sorted(bounds, key=lambda bound: not bound.startswith(">")))
+
+
+def plain(name: str) -> str:
+    """Return a distribution's name as pip compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@cache
+def _described() -> dict[str, Any]:
+    """Return what the metadata say, in the form of pyproject.toml's [project].
+
+    A package that runs from its sources without being installed has only that file.
+    """
+    from importlib import metadata
+
+    try:
+        found = metadata.metadata(NAME)
+    except metadata.PackageNotFoundError:
+        import tomllib
+
+        path = PACKAGE.parents[1] / "pyproject.toml"
+        return tomllib.loads(path.read_text("utf-8"))["project"] if path.is_file() else {}
+    needed: dict[str, list[str]] = {}
+    for line in found.get_all("Requires-Dist", []):
+        requirement, _, marker = line.partition(";")
+        extra = re.search(r"""extra\s*==\s*['"]([\w-]+)['"]""", marker)
+        needed.setdefault(extra[1] if extra else "", []).append(requirement)
+    return {
+        "version": found["Version"],
+        "requires-python": found["Requires-Python"],
+        "dependencies": needed.pop("", []),
+        "optional-dependencies": needed,
+    }
