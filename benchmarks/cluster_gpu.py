@@ -44,8 +44,8 @@ def fold(options: argparse.Namespace, name: str, steps: int) -> list[str]:
 def on_verl(share: float, *more: str) -> list[str]:
     """Return what follows a command to run it on one GPU through verl."""
     return ["--engine", "verl", "--", "trainer.n_gpus_per_node=1", "trainer.nnodes=1",
-            f"{VERL}.gpu_memory_utilization={share}", "+ray_kwargs.ray_init.include_dashboard=False",
-            f"{VERL}.agent.num_workers=2", *more]  # fmt: skip
+            f"{VERL}.gpu_memory_utilization={share}", f"{VERL}.agent.num_workers=2",
+            "+ray_kwargs.ray_init.include_dashboard=False", *more]  # fmt: skip
 
 
 async def run(options: argparse.Namespace, name: str, command: Sequence[str]) -> float:
