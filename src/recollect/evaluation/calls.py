@@ -66,6 +66,13 @@ class Calls:
     """How long these took then."""
     told: dict[str, list[int]] = field(default_factory=dict)
     """By role: tokens read and written as a server counted them, whose tokenizer is not ours."""
+    uncounted: set[str] = field(default_factory=set)
+    """Roles with a call for which there is no such count, or one that cannot be true."""
+
+    @property
+    def counted(self) -> dict[str, list[int]]:
+        """What a server counted, of the roles for which it counted every call."""
+        return {role: both for role, both in self.told.items() if role not in self.uncounted}
 
     def recall(self, key: str) -> Any | None:
         """Return what was said to a call before, as plain data."""
@@ -129,6 +136,8 @@ class RecordedSpeaker(Speaker):
             told = self.calls.told.setdefault(self.role, [0, 0])
             told[0] += spoken.prompt_tokens
             told[1] += spoken.sampled_tokens
+        else:
+            self.calls.uncounted.add(self.role)
         return spoken
 
 

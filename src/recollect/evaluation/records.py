@@ -44,7 +44,7 @@ def episode_record(
         "failure": asdict(episode.failure) if episode.failure else None,
         "seconds": round(episode.seconds + calls.seconds, 3),
         "replayed": calls.replayed,
-        **({"told": calls.told} if calls.told else {}),
+        **({"told": calls.counted} if calls.counted else {}),
         "memory": {name: round(size) for name, size in episode.scores.items()},
         "contexts": [_context(c, tokenizers[c.role]) for c in episode.contexts],
     }

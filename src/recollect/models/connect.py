@@ -31,6 +31,7 @@ from recollect.types import Sampling
 
 PROBE = "The quick brown fox jumps over the lazy dog. 1, 2, 3,"
 PROBE_TOKENS = 8
+LONGEST_NAME = 1024
 
 
 def connect(
@@ -109,7 +110,7 @@ class _Search:
         """Ask, decide, and let go of the connections: they belong to this event loop."""
         try:
             entry = await self._entry()
-            name = str(entry["id"])
+            name: str = entry["id"]
             tokenizer, guessed = self._tokenizer(entry)
             window = self.window or _whole(entry.get("max_model_len")) or 1 << 30
             policy: Policy | Speaker | None = None
@@ -127,10 +128,11 @@ class _Search:
             listed = (await self.client.get("/models", 30.0)).get("data")
         except (WireError, EndpointError) as error:
             raise self._no_answer(error) from None
-        entries = [e for e in listed if "id" in e] if isinstance(listed, list) else []
+        listed = listed if isinstance(listed, list) else []
+        entries = [e for e in listed if isinstance(e, dict) and _is_name(e.get("id"))]
         if not entries:
             raise UserError(f"{self.url} serves no model", "start the server with a model")
-        names = [str(e["id"]) for e in entries]
+        names: list[str] = [e["id"] for e in entries]
         wanted = self.client.endpoint.model
         if not wanted and len(entries) == 1:
             return entries[0]
@@ -232,8 +234,12 @@ class _Search:
         raise UserError(f"{name} at {self.url} takes no limit of tokens", "serve another model")
 
 
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME
+
+
 def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return min(value, 1 << 30) if type(value) is int and value > 0 else 0
 
 
 def _agree(tokenizer: Tokenizer, ids: list[int], text: str) -> bool:

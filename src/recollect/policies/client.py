@@ -1,8 +1,8 @@
 """A client for one OpenAI-compatible server: patient, limited, and honest about failures.
 
-Every failed attempt is counted by kind. What may pass by itself (no connection, 429, 5xx) is tried
-again; the rest fails at once. When connections keep failing and the server does not say that it is
-there either, the run ends with a `UserError`.
+Every failed attempt is counted by kind. Failures that may pass (no connection, 429, 5xx) are tried
+again; others fail at once. When connections keep failing and the server does not answer a question
+about itself either, the run ends with a `UserError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from recollect.errors import UserError
-from recollect.policies.http import Dropped, Response, Unreachable, Wire, WireError
+from recollect.policies.http import Dropped, Response, Slow, Unreachable, Wire, WireError
+from recollect.policies.http_reader import MAX_BODY
 from recollect.seeds import derive
 
 T = TypeVar("T")
@@ -53,8 +54,7 @@ class Endpoint:
     """Seconds it then has to come back before the run is stopped."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _is_address(self.url):
             raise UserError(
                 f"{self.url!r} is not the address of a server",
                 "write it like http://localhost:8000/v1",
@@ -65,6 +65,14 @@ class Endpoint:
                 " above 0",
                 "set these settings of the endpoint",
             )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port, or of brackets
+        return False
 
 
 class EndpointError(Exception):
@@ -131,17 +139,32 @@ class Client:
 
     @cached_property
     def _key(self) -> str:
-        return os.environ.get(self.endpoint.api_key_env, "").strip()
+        name = self.endpoint.api_key_env
+        key = os.environ.get(name, "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise UserError(
+                f"the key in the environment variable {name} has characters that cannot be sent",
+                "set it again: a key has only printable ASCII characters",
+            )
+        return key
 
     async def post(
-        self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any]], T], seed: int = 0
+        self,
+        path: str,
+        body: dict[str, Any],
+        read: Callable[[dict[str, Any]], T],
+        seed: int = 0,
+        limit: int = MAX_BODY,
     ) -> T:
-        """Send a request, and `read` the answer; the seed decides how long retries wait."""
+        """Send a request, and `read` the answer, which has at most `limit` bytes.
+
+        The seed decides how long retries wait.
+        """
         self.calls += 1
         self.in_flight += 1
         try:
             data = json.dumps(body, separators=(",", ":")).encode()
-            return await self._patiently("POST", path, data, read, seed)
+            return await self._patiently("POST", path, data, read, seed, limit)
         finally:
             self.in_flight -= 1
 
@@ -166,11 +189,12 @@ class Client:
         data: bytes | None,
         read: Callable[[dict[str, Any]], T],
         seed: int,
+        limit: int = MAX_BODY,
     ) -> T:
         attempt = 0
         while True:
             try:
-                return read(await self._once(method, path, data))
+                return read(await self._once(method, path, data, limit=limit))
             except (WireError, EndpointError) as error:
                 self.failures[type(error).__name__] += 1
                 if isinstance(error, Unreachable | Dropped | TimedOut):
@@ -186,7 +210,12 @@ class Client:
         return await self._once("GET", path, None, timeout)
 
     async def _once(
-        self, method: str, path: str, data: bytes | None, timeout: float | None = None
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        timeout: float | None = None,
+        limit: int = MAX_BODY,
     ) -> dict[str, Any]:
         if self._gone is not None:
             raise self._gone
@@ -194,11 +223,12 @@ class Client:
         seconds = timeout or self.endpoint.timeout
         async with live.slots if method == "POST" else live.open:
             try:
-                async with asyncio.timeout(seconds):
-                    response = await live.wire.send(method, path, data, self._key)
-            except TimeoutError:
+                response = await live.wire.send(
+                    method, path, data, self._key, seconds=seconds, limit=limit
+                )
+            except Slow as error:
                 self._lost += 1
-                raise TimedOut(f"no whole answer in {seconds:g} s") from None
+                raise TimedOut(str(error)) from None
             except (Unreachable, Dropped):
                 self._lost += 1
                 raise
@@ -279,7 +309,8 @@ def _checked(response: Response) -> dict[str, Any]:
             raise ServerError(shown, _retry_after(response.headers))
         raise Rejected(shown)
     try:
-        answer = json.loads(response.body)
+        # A byte that is no UTF-8 spoils a character, not the reply.
+        answer = json.loads(response.body.decode("utf-8", "replace").removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise NotJson(f"{error} in {response.body[:60]!r}") from None
     if not isinstance(answer, dict):
@@ -310,5 +341,5 @@ def _retry_after(headers: dict[str, str]) -> float:
 
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return 0.0

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass
 from typing import cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-MAX_HEAD = 1 << 16
-MAX_BODY = 1 << 28
+from recollect.policies.http_reader import MAX_BODY, NotHttp, Response, ResponseReader, WireError
 
-
-class WireError(Exception):
-    """A response did not come, or not whole."""
+__all__ = ["Dropped", "NotHttp", "Response", "Slow", "Unreachable", "Wire", "WireError"]
 
 
 class Unreachable(WireError):
@@ -29,18 +25,8 @@ class Dropped(WireError):
     """The connection ended before the response did."""
 
 
-class NotHttp(WireError):
-    """What came is no HTTP response."""
-
-
-@dataclass(frozen=True)
-class Response:
-    """What a server answered."""
-
-    status: int
-    headers: dict[str, str]
-    """Names in lower case."""
-    body: bytes
+class Slow(WireError):
+    """The response was not whole in time."""
 
 
 class Wire:
@@ -58,25 +44,46 @@ class Wire:
         self._idle: list[_Connection] = []
 
     async def send(
-        self, method: str, path: str, body: bytes | None = None, key: str = ""
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        key: str = "",
+        *,
+        seconds: float = 300.0,
+        limit: int = MAX_BODY,
     ) -> Response:
-        """Send a request and return the whole response; `key` authorises it."""
-        size = len(body or b"")
+        """Send a request and return the whole response; `key` authorises it.
+
+        All of it, connecting and writing included, takes at most `seconds`, and the response's body
+        has at most `limit` bytes.
+        """
+        message = self._head(method, path, body, key) + (body or b"")
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._exchange(message, limit)
+        except TimeoutError:
+            raise Slow(f"no whole answer in {seconds:g} s") from None
+
+    def _head(self, method: str, path: str, body: bytes | None, key: str) -> bytes:
         lines = [
-            f"{method} {self.base}{path} HTTP/1.1",
+            f"{method} {quote(self.base + path, safe='/%:@!$&()*+,;=~')} HTTP/1.1",
             f"Host: {self._shown_host}",
             "Accept: application/json",
+            "Accept-Encoding: identity",
             "User-Agent: recollect",
         ]
         if body is not None:
-            lines += ["Content-Type: application/json", f"Content-Length: {size}"]
+            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         if key:
             lines.append(f"Authorization: Bearer {key}")
-        message = "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+    async def _exchange(self, message: bytes, limit: int) -> Response:
         while True:
             connection, fresh = await self._connection()
             try:
-                response = await connection.ask(message)
+                response = await connection.ask(message, limit)
             except Dropped:
                 # A server may close an idle connection at any time; that is nobody's failure.
                 if fresh or connection.answering:
@@ -101,7 +108,7 @@ class Wire:
             raise Unreachable(
                 f"{self.host}:{self.port} did not accept in {self.connect_timeout:g} s"
             ) from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
             raise Unreachable(f"{self.host}:{self.port}: {error}") from None
         return made, True
 
@@ -116,27 +123,21 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.open = False
-        self.answering = False
-        """Whether anything of the response has come."""
         self.reusable = False
         self._transport: asyncio.Transport | None = None
-        self._data = bytearray()
-        self._head: tuple[int, dict[str, str]] | None = None
-        self._left: int | None = None
-        """Bytes of the body, or None if it goes on to a mark or to the connection's end."""
-        self._chunked = False
-        self._at = 0
-        """Where, in the data, the next chunk starts."""
-        self._body = bytearray()
+        self._reader = ResponseReader()
         self._answer: asyncio.Future[Response] | None = None
 
-    async def ask(self, message: bytes) -> Response:
+    @property
+    def answering(self) -> bool:
+        """Whether anything of the response has come."""
+        return self._reader.begun
+
+    async def ask(self, message: bytes, limit: int = MAX_BODY) -> Response:
         """Send a request and wait for its response."""
         assert self._transport is not None
-        self._data.clear()
-        self._body.clear()
-        self._head, self._left, self._chunked, self._at = None, None, False, 0
-        self.answering = self.reusable = False
+        self._reader = ResponseReader(limit)
+        self.reusable = False
         self._answer = asyncio.get_running_loop().create_future()
         if not self.open:
             raise Dropped("the server had closed the connection")
@@ -161,83 +162,22 @@ class _Connection(asyncio.Protocol):
         self.open = False
         if self._answer is None or self._answer.done():
             return
-        to_the_end = self._head is not None and self._left is None and not self._chunked
-        if to_the_end and error is None:
-            self._finish(bytes(self._data), reusable=False)
+        response = None if error else self._reader.end()
+        if response is not None:
+            self._answer.set_result(response)
         else:
-            self._fail(Dropped(str(error) if error else "the server closed the connection"))
+            why = str(error) if error else "the server closed the connection"
+            self._answer.set_exception(Dropped(why))
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
             self.close()  # nobody asked: what follows would be taken for the next response
             return
-        self.answering = True
-        self._data += data
         try:
-            if self._head is None and not self._read_head():
-                return
-            self._read_body()
-        except (ValueError, IndexError) as error:
-            self._fail(NotHttp(f"the response cannot be read: {error}"))
-
-    def _read_head(self) -> bool:
-        while (end := self._data.find(b"\r\n\r\n")) >= 0:
-            first, *lines = self._data[:end].decode("latin-1").split("\r\n")
-            del self._data[: end + 4]
-            version, status, *_ = first.split(" ", 2)
-            if not version.startswith("HTTP/1."):
-                raise ValueError(f"it begins with {first[:40]!r}")
-            if status.startswith("1"):
-                continue  # only an announcement
-            headers = {}
-            for line in lines:
-                name, _, value = line.partition(":")
-                headers[name.strip().lower()] = value.strip()
-            self._head = int(status), headers
-            self._chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
-            if not self._chunked and "content-length" in headers:
-                self._left = int(headers["content-length"])
-                if not 0 <= self._left <= MAX_BODY:
-                    raise ValueError(f"its length is {self._left}")
-            elif status in ("204", "304"):
-                self._left = 0
-            return True
-        if len(self._data) > MAX_HEAD:
-            raise ValueError("its head does not end")
-        return False
-
-    def _read_body(self) -> None:
-        if self._chunked:
-            self._read_chunks()
-        elif self._left is not None and len(self._data) >= self._left:
-            self._finish(bytes(self._data[: self._left]), len(self._data) == self._left)
-        if len(self._data) + len(self._body) > MAX_BODY:
-            raise ValueError("it does not end")
-
-    def _read_chunks(self) -> None:
-        while (line := self._data.find(b"\r\n", self._at)) >= 0:
-            size = int(self._data[self._at : line].split(b";")[0], 16)
-            start, end = line + 2, line + 2 + size
-            if size == 0:
-                # What may stand between the last chunk and the empty line is of no use here.
-                stop = start if self._data.startswith(b"\r\n", start) else -1
-                stop = stop if stop >= 0 else self._data.find(b"\r\n\r\n", start) + 2
-                if stop >= start:
-                    self._finish(bytes(self._body), len(self._data) == stop + 2)
-                return
-            if len(self._data) < end + 2:
-                return
-            if not self._data.startswith(b"\r\n", end):
-                raise ValueError("a chunk does not end where it says")
-            self._body += self._data[start:end]
-            self._at = end + 2
-
-    def _finish(self, body: bytes, reusable: bool) -> None:
-        assert self._head is not None and self._answer is not None
-        status, headers = self._head
-        self.reusable = reusable and headers.get("connection", "").lower() != "close" and self.open
-        self._answer.set_result(Response(status, headers, body))
-
-    def _fail(self, error: WireError) -> None:
-        if self._answer is not None and not self._answer.done():
+            response = self._reader.feed(data)
+        except NotHttp as error:
             self._answer.set_exception(error)
+            return
+        if response is not None:
+            self.reusable = self._reader.reusable and self.open
+            self._answer.set_result(response)

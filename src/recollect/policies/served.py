@@ -9,7 +9,6 @@ The fields are those of OpenAI's API and vLLM's additions to it, which `recollec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,13 @@ STOPPED: dict[str, StopReason] = {
     "function_call": "stop",
     "length": "length",
 }
+
+REPLY_BYTES, TOKEN_BYTES = 1 << 20, 1 << 10
+"""What an answer may have, and so much more for each token that was asked for."""
+PROMPT_TOKEN_BYTES = 16
+LEAST_LOGPROB, MOST_LOGPROB = -1e6, 1e-3
+TEMPLATE_TOKENS, MESSAGE_TOKENS = 4096, 64
+"""What a server may add to a chat, and to each of its messages."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +58,15 @@ class EndpointPolicy:
         prompt = list(prompt_ids)
 
         def read(answer: dict[str, Any]) -> Completion:
-            self.client.tokens.update(_usage(answer))
-            return read_completion(answer, prompt, sampling.max_tokens, self.vocab_size)
+            completion = read_completion(answer, prompt, sampling.max_tokens, self.vocab_size)
+            # Both are known here; nothing depends on the server's own count.
+            self.client.tokens.update(prompt=len(prompt), sampled=len(completion.token_ids))
+            return completion
 
+        body = self.body(prompt, sampling)
+        limit = _answer_limit(sampling.max_tokens, len(prompt))
         with boundary("endpoint"):
-            return await self.client.post(
-                "/completions", self.body(prompt, sampling), read, sampling.seed
-            )
+            return await self.client.post("/completions", body, read, sampling.seed, limit)
 
     def body(self, prompt: list[int], sampling: Sampling) -> dict[str, Any]:
         """Return what is sent."""
@@ -91,16 +99,35 @@ class EndpointSpeaker(Speaker):
     ) -> Spoken:
         """Send messages and return what was said, with calls as the server found them."""
 
+        most = _most_tokens(messages, tools), sampling.max_tokens
+
         def read(answer: dict[str, Any]) -> Spoken:
-            self.client.tokens.update(_usage(answer))
-            return read_spoken(answer)
+            counts = read_counts(answer, *most)
+            if counts is None:
+                self.client.failures["WrongCounts"] += 1
+            else:
+                self.client.tokens.update(prompt=counts[0], sampled=counts[1])
+            return read_spoken(answer, counts or (0, 0))
 
         body = {**_settings(self.model, sampling), "messages": list(messages)}
         body[self.limit_name] = body.pop("max_tokens")
         if tools:
             body["tools"] = list(tools)
+        limit = _answer_limit(sampling.max_tokens)
         with boundary("endpoint"):
-            return await self.client.post("/chat/completions", body, read, sampling.seed)
+            return await self.client.post("/chat/completions", body, read, sampling.seed, limit)
+
+
+def _answer_limit(max_tokens: int, prompt: int = 0) -> int:
+    """Return the bytes that an honest answer stays below; some servers return the prompt's ids."""
+    return REPLY_BYTES + TOKEN_BYTES * max_tokens + PROMPT_TOKEN_BYTES * prompt
+
+
+def _most_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> int:
+    """Return the tokens that messages cannot exceed: one a byte, and what a template adds."""
+    chars = sum(len(str(value)) for message in messages for value in message.values())
+    chars += len(str(list(tools))) if tools else 0
+    return 4 * chars + MESSAGE_TOKENS * len(messages) + TEMPLATE_TOKENS
 
 
 def _settings(model: str, sampling: Sampling) -> dict[str, Any]:
@@ -123,9 +150,11 @@ def read_completion(
     ids, logprobs = _sampled(choice)
     if not set(map(type, ids)) <= {int}:
         raise BadReply("a token id is no whole number")
-    if not set(map(type, logprobs)) <= {int, float} or not all(map(math.isfinite, logprobs)):
+    if not set(map(type, logprobs)) <= {int, float} or any(x != x for x in logprobs):
         raise BadReply("a log-probability is no number")
-    if max(logprobs, default=0.0) > 0.001:
+    if not LEAST_LOGPROB <= min(logprobs, default=0.0) <= max(logprobs, default=0.0):
+        raise BadReply(f"a log-probability is below {LEAST_LOGPROB:g}")
+    if max(logprobs, default=0.0) > MOST_LOGPROB:
         raise BadReply("a log-probability is above 0")
     if len(ids) != len(logprobs):
         raise WrongTokens(f"{len(ids)} tokens but {len(logprobs)} log-probabilities")
@@ -133,7 +162,7 @@ def read_completion(
         raise WrongTokens(f"{len(ids)} tokens, though at most {max_tokens} were asked for")
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
         bad = next(i for i in ids if not 0 <= i < vocab_size)
-        raise WrongTokens(f"token id {bad} is outside the vocabulary of {vocab_size}")
+        raise WrongTokens(f"token id {str(bad)[:24]} is outside the vocabulary of {vocab_size}")
     told = choice.get("prompt_token_ids", answer.get("prompt_token_ids"))
     if told is not None and told != prompt:
         raise WrongTokens("the server read other tokens than it was sent")
@@ -158,8 +187,8 @@ def _sampled(choice: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     return ids, own
 
 
-def read_spoken(answer: Mapping[str, Any]) -> Spoken:
-    """Take what was said out of an answer."""
+def read_spoken(answer: Mapping[str, Any], counts: tuple[int, int] = (0, 0)) -> Spoken:
+    """Take what was said out of an answer; `counts` are the tokens read and written for it."""
     choice = _choice(answer)
     reason = _stop_reason(choice)
     message = choice.get("message")
@@ -169,14 +198,10 @@ def read_spoken(answer: Mapping[str, Any]) -> Spoken:
     content = message.get("refusal") if content is None else content
     if not isinstance(content, str | None):
         raise BadReply("the message's content is no text")
-    usage = _usage(answer)
-    return Spoken(
-        content or "",
-        reason,
-        tuple(_call(call) for call in message.get("tool_calls") or []),
-        usage["prompt"],
-        usage["sampled"],
-    )
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise BadReply("the tool calls are no list")
+    return Spoken(content or "", reason, tuple(map(_call, calls)), *counts)
 
 
 def _call(call: Any) -> SpokenCall:
@@ -201,13 +226,23 @@ def _stop_reason(choice: Mapping[str, Any]) -> StopReason:
     if reason == "content_filter":
         raise Filtered("the server withheld the reply (content_filter)")
     if not isinstance(reason, str) or reason not in STOPPED:
-        raise BadReply(f"finish_reason is {reason!r}")
+        raise BadReply(f"finish_reason is {str(reason)[:60]!r}")
     return STOPPED[reason]
 
 
-def _usage(answer: Mapping[str, Any]) -> dict[str, int]:
+def read_counts(
+    answer: Mapping[str, Any], most_read: int, most_written: int
+) -> tuple[int, int] | None:
+    """Return the tokens that a server says it read and wrote: zeros if it does not say.
+
+    None if it cannot be true of what was sent and asked for.
+    """
     usage = answer.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
-    names = {"prompt": "prompt_tokens", "sampled": "completion_tokens"}
-    found = {name: usage.get(field) for name, field in names.items()}
-    return {name: count if isinstance(count, int) else 0 for name, count in found.items()}
+    if not isinstance(usage, dict):
+        return 0, 0
+    read, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    if type(read) is not int or type(written) is not int:
+        return None
+    if not 0 <= read <= most_read or not 0 <= written <= most_written:
+        return None
+    return read, written
