@@ -1,15 +1,19 @@
-"""Files that are whole or not there: atomic replacement, flushing, locks, and plain messages."""
+"""Files that are whole or not there: atomic replacement, flushing, locks, and lines that are kept.
+
+Knows nothing of what the files say.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from recollect.errors import UserError
 
@@ -103,3 +107,69 @@ def lock(folder: Path) -> IO[bytes]:
             f"{folder} cannot be locked ({error})", "put the run folder on a local disk"
         ) from error
     return file
+
+
+def plain(value: Any) -> Any:
+    """Give JSON what it does not know: paths, sets, numpy's scalars and arrays."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be stored as JSON: {value!r}")
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=plain).encode
+
+
+class Lines:
+    """A file of JSON lines that only grows; what `append` returned from survives a kill."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create; a last line that a kill cut short is taken away."""
+        self.path = path
+        with refusals(path):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            os.ftruncate(self._file, _whole(self._file))
+
+    def append(self, record: Any) -> None:
+        """Write one record."""
+        data = memoryview(_encode(record).encode() + b"\n")
+        with refusals(self.path):
+            while data:
+                data = data[os.write(self._file, data) :]
+
+    def close(self) -> None:
+        """Let the disk have it all."""
+        os.fsync(self._file)
+        os.close(self._file)
+
+
+def _whole(file: int) -> int:
+    """Return where the last whole line ends."""
+    end = os.fstat(file).st_size
+    while end:
+        start = max(0, end - (1 << 16))
+        at = os.pread(file, end - start, start).rfind(b"\n")
+        if at >= 0:
+            return start + at + 1
+        end = start
+    return 0
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """Yield the records of a file; one that is not there has none, and a torn last line is none."""
+    if not path.exists():
+        return
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise UserError(
+                    f"{path}, line {number} is damaged: {error}",
+                    "delete that line: what it held is measured again",
+                ) from error

@@ -10,14 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recollect.agents.asking import NOTHING
 from recollect.agents.base import Agent
-from recollect.agents.closed_book import ClosedBookAgent
-from recollect.agents.full_context import FullContextAgent
+from recollect.agents.baselines import ClosedBookAgent, FullContextAgent, OracleAgent
 from recollect.agents.named import AGENTS, agents
-from recollect.agents.oracle import OracleAgent
 from recollect.agents.prompts import BOXED
 from recollect.agents.rag import RagAgent
+from recollect.agents.reading import NOTHING
 from recollect.chat.chat import Chats, ContextFull, Model
 from recollect.chat.rendering import Renderer
 from recollect.errors import UserError

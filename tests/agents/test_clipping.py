@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.agents.clipping import TRUNCATIONS, Truncation, clip
+from recollect.agents.baselines import TRUNCATIONS, Truncation, clip
 from recollect.chat.chat import ContextFull
 from tests.support.bytes_tokenizer import ByteTokenizer
 

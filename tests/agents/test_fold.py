@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.agents.fold import NO_MEMORY, FoldAgent, FoldPrompts
-from recollect.agents.windows import cut_centre
+from recollect.agents.reading import cut_centre
 from recollect.chat.chat import Chats, Model
 from recollect.chat.rendering import Renderer
 from recollect.errors import UserError

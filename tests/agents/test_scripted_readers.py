@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from recollect.agents.base import Agent
-from recollect.agents.closed_book import ClosedBookAgent
-from recollect.agents.full_context import FullContextAgent
-from recollect.agents.oracle import OracleAgent
+from recollect.agents.baselines import ClosedBookAgent, FullContextAgent, OracleAgent
 from recollect.metrics import SCORES
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.named import open_family, parse_specs

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recollect.chat.policy import Speaker, Spoken, SpokenCall
 from recollect.evaluation.calls import CallLog, RecordedPolicy, RecordedSpeaker, call_key
-from recollect.evaluation.lines import Lines, read_lines
+from recollect.files import Lines, read_lines
 from recollect.types import Completion, Sampling
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from recollect.evaluation.lines import read_lines
 from recollect.evaluation.results import Results, load
+from recollect.files import read_lines
 from tests.support.bytes_tokenizer import ByteTokenizer
 from tests.support.scripted import respond
 from tests.support.token_server import token_server

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from recollect.agents.bank_prompts import BankPrompts
 from recollect.agents.prompts import fill
-from recollect.agents.reading import read_and_ask
-from recollect.agents.windows import Span, spans
+from recollect.agents.reading import Span, read_and_ask, spans
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Part, Tokenizer

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.agents.asking import ask, tokenizer_of
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.prompts import check_fields, fill, solve_from
-from recollect.agents.reading import read_and_ask
+from recollect.agents.reading import Span, ask, read_and_ask, spans, tokenizer_of
 from recollect.agents.tags import part, spoken
-from recollect.agents.windows import Span, spans
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.errors import UserError

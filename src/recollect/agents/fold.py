@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from recollect.agents.asking import ask, tokenizer_of
 from recollect.agents.prompts import check_fields, fill, solve_from
-from recollect.agents.reading import read_and_ask
-from recollect.agents.windows import Span, Window, spans, windows
+from recollect.agents.reading import Span, Window, ask, read_and_ask, spans, tokenizer_of, windows
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Message, Part, Tokenizer

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 from recollect.agents.bank import BankAgent
 from recollect.agents.base import Agent
+from recollect.agents.baselines import ClosedBookAgent, FullContextAgent, OracleAgent
 from recollect.agents.callback import CallbackAgent
-from recollect.agents.closed_book import ClosedBookAgent
 from recollect.agents.fold import FoldAgent
-from recollect.agents.full_context import FullContextAgent
 from recollect.agents.gated import GatedAgent
-from recollect.agents.oracle import OracleAgent
 from recollect.agents.parallel import ParallelAgent
 from recollect.agents.rag import RagAgent
 from recollect.agents.rolling import RollingAgent

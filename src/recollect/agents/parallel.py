@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recollect.agents.asking import ask, tokenizer_of
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.parallel_prompts import ParallelPrompts, parse_note
 from recollect.agents.prompts import fill
-from recollect.agents.windows import Span, is_due, spans
+from recollect.agents.reading import Span, ask, is_due, spans, tokenizer_of
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Message, Part

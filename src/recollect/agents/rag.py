@@ -10,8 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Literal
 
-from recollect.agents.asking import ask, from_text, room_for_text, tokenizer_of
-from recollect.agents.windows import is_due, windows
+from recollect.agents.reading import ask, from_text, is_due, room_for_text, tokenizer_of, windows
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.errors import UserError

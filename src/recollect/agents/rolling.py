@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from recollect.agents.asking import PROBLEM, ask, tokenizer_of
 from recollect.agents.prompts import fill, solve_from
-from recollect.agents.reading import read_and_ask
-from recollect.agents.windows import Span, spans
+from recollect.agents.reading import PROBLEM, Span, ask, read_and_ask, spans, tokenizer_of
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats, Reply
 from recollect.chat.rendering import Part

@@ -19,7 +19,7 @@ from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
-from recollect.agents.windows import windows
+from recollect.agents.reading import windows
 from recollect.config.train import TrainConfig
 from recollect.display.figures import count, flatten, grid
 from recollect.models.model import HFTokenizer, check_folder, load_tokenizer

@@ -17,8 +17,7 @@ from typing import Any
 
 from recollect.chat.chat import Model
 from recollect.chat.policy import Policy, Speaker, Spoken, SpokenCall
-from recollect.evaluation.lines import Lines, read_lines
-from recollect.files import replacing
+from recollect.files import Lines, read_lines, replacing
 from recollect.types import Completion, Sampling
 
 

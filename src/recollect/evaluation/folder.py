@@ -15,10 +15,8 @@ from typing import Any
 
 from recollect.errors import UserError
 from recollect.evaluation.calls import CallLog, Calls, forget
-from recollect.evaluation.lines import Lines, read_lines
 from recollect.evaluation.records import Record
-from recollect.files import lock, make_folder, replacing
-from recollect.runs.episodes import plain
+from recollect.files import Lines, lock, make_folder, plain, read_lines, replacing
 
 CONFIG, EPISODES, CALLS = "config.json", "episodes.jsonl", "calls.jsonl"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
+from recollect.files import plain
 from recollect.types import Context, Episode, Failure, MemoryOp, Question, Task, Turn
 
 Decode = Callable[[Sequence[int]], str]
@@ -59,17 +60,6 @@ def episode_record(episode: Episode, decode: Decode | None = None) -> dict[str, 
         "ops": [asdict(op) for op in episode.ops],
         "contexts": [_context_record(context, decode) for context in episode.contexts],
     }
-
-
-def plain(value: Any) -> Any:
-    """Give JSON what it does not know: paths, sets, numpy's scalars and arrays."""
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be stored as JSON: {value!r}")
 
 
 def _context_record(context: Context, decode: Decode | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from recollect import files as disk
 from recollect.errors import UserError
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint, find_checkpoint, verify
-from recollect.runs.episodes import Decode, plain, read_episodes, write_episodes
+from recollect.runs.episodes import Decode, read_episodes, write_episodes
 from recollect.types import Episode
 
 __all__ = [
@@ -278,7 +278,7 @@ def _number(value: float) -> float | int | None:
 
 def _as_json(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config as it will be read back: tuples are lists, paths are texts."""
-    read_back: dict[str, Any] = json.loads(json.dumps(dict(config), default=plain))
+    read_back: dict[str, Any] = json.loads(json.dumps(dict(config), default=disk.plain))
     return read_back
 
 

@@ -33,8 +33,8 @@ from recollect.commands.train import train_and_report
 from recollect.config.train import MAY_CHANGE
 from recollect.display import Report, open_console
 from recollect.errors import UserError
+from recollect.files import plain
 from recollect.models.model import find_device
-from recollect.runs.episodes import plain
 
 
 def run_stages(plan: Plan) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 
 from recollect import files as disk
 from recollect.errors import UserError
-from recollect.runs.episodes import plain
+from recollect.files import plain
 from recollect.types import Question, Task
 
 _FORMAT = 1
