@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from recollect.agents.fold import FoldAgent, FoldPrompts
-from recollect.evaluation.folder import Store
+from recollect.evaluation.folder import EvaluationFolder
 from recollect.evaluation.harness import Harness
 from recollect.evaluation.jobs import Grid
 from recollect.evaluation.progress import Progress
@@ -154,7 +154,7 @@ def measure(url: str, concurrency: int, episodes: int, folder: Path) -> dict[str
     grid = Grid({"diary": Diary()}, ["fold"], episodes, 1)
     model = connect(Endpoint(url, concurrency=max(256, concurrency)))
     stats(url)
-    store = Store(folder)
+    store = EvaluationFolder(folder)
     harness = Harness(grid, {"fold": agent}, {"memory": model, "answer": model}, store, concurrency)
     progress = Progress(open_console(), grid.cells(), {"diary": "sub_exact_match"}, "benchmark")
     memory: list[float] = []

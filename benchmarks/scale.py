@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import tyro
 
 from recollect.engines.verl.launch.memory import GIB, demand
-from recollect.engines.verl.launch.scale import Rates, Work, simulate
+from recollect.engines.verl.launch.scale import Rates, RecipeStep, simulate
 from recollect.engines.verl.launch.shapes import KNOWN
 
 PHASES = ("prefill", "decode", "reference", "update", "exchange", "sync", "fixed")
@@ -36,7 +36,7 @@ class Options:
 def main(options: Options) -> None:
     """Print the table of docs/cluster.md."""
     shape = KNOWN[options.model]
-    work = Work(tasks=options.tasks, mini_batches=options.mini_batches, shared=options.shared)
+    work = RecipeStep(tasks=options.tasks, mini_batches=options.mini_batches, shared=options.shared)
     keys = {
         "trainer.n_gpus_per_node": 8,
         "actor_rollout_ref.actor.fsdp_config.fsdp_size": 8,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from recollect.agents.callback import Written, parse_written
 from recollect.agents.gated import Gates, parse_gates
-from recollect.agents.parallel_prompts import Noted, parse_note
+from recollect.agents.parallel_prompts import SectionNote, parse_note
 
 TAGS = [f"<{slash}{n}>" for n in ("check", "update", "next", "recall", "note") for slash in "/_"]
 pieces = st.sampled_from([t.replace("_", "") for t in TAGS] + ["yes", "no", "end", "continue", " "])
@@ -35,7 +35,7 @@ def test_what_is_written_inside_is_text(text, end):
     reply = f"<check>yes</check><update>{text}</update><next>{said}</next>"
     assert parse_gates(reply) == Gates(text.strip(), end, False)
     assert parse_written(f"<update>{text}</update>") == Written(text.strip(), "", False)
-    assert parse_note(f"<check>yes</check><note>{text}</note>") == Noted(text.strip(), False)
+    assert parse_note(f"<check>yes</check><note>{text}</note>") == SectionNote(text.strip(), False)
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_memories_and_queries(reply, written):
 @pytest.mark.parametrize(
     ("reply", "noted"),
     [
-        ("<check>no</check>", Noted(None, False)),
-        ("<check>no</check><note>a</note>", Noted(None, False)),
-        ("<check>yes</check><note> a </note>", Noted("a", False)),
-        ("<check>yes</check><note>a", Noted("a", True)),
-        ("<check>yes</check><note></note>", Noted(None, True)),
-        ("<check>yes</check> a", Noted(None, True)),
-        ("<note>a</note>", Noted(None, True)),
-        ("", Noted(None, True)),
-        (" <think>yes, <check>yes</check></think>\n<check>no</check>", Noted(None, False)),
+        ("<check>no</check>", SectionNote(None, False)),
+        ("<check>no</check><note>a</note>", SectionNote(None, False)),
+        ("<check>yes</check><note> a </note>", SectionNote("a", False)),
+        ("<check>yes</check><note>a", SectionNote("a", True)),
+        ("<check>yes</check><note></note>", SectionNote(None, True)),
+        ("<check>yes</check> a", SectionNote(None, True)),
+        ("<note>a</note>", SectionNote(None, True)),
+        ("", SectionNote(None, True)),
+        (" <think>yes, <check>yes</check></think>\n<check>no</check>", SectionNote(None, False)),
     ],
 )
 def test_notes(reply, noted):

@@ -10,7 +10,7 @@ import pytest
 
 from recollect.agents.fold import FoldAgent
 from recollect.cli import main
-from recollect.commands.dry_run import Work, episodes, estimate
+from recollect.commands.dry_run import StepWork, episodes, estimate
 from recollect.config.presets import DEMO_MODEL, preset
 from recollect.config.rollout import LocalConfig, RolloutConfig
 from recollect.config.train import TrainConfig
@@ -34,7 +34,7 @@ class Silent:
     def note(self, text: str) -> None: ...
 
 
-def planned(times: int = 1, **changes) -> Work:
+def planned(times: int = 1, **changes) -> StepWork:
     return estimate(replace(DEMO, updates_per_step=1, **changes), DEMO_MODEL, times)
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from recollect.errors import UserError
 from recollect.evaluation.costs import Spending
-from recollect.evaluation.folder import Store, read_episodes
+from recollect.evaluation.folder import EvaluationFolder, read_episodes
 from recollect.evaluation.harness import Harness
 from recollect.evaluation.jobs import Grid
 from recollect.evaluation.progress import Progress
@@ -24,7 +24,7 @@ def evaluate(folder: Path, script=respond, n: int = 6, seeds: int = 2, **setting
     """Run a small grid and return the episodes that were run now."""
     run: list[dict] = []
     grid = Grid({"codes@4": Codes(), "codes@6": Codes(6, limit=3)}, list(AGENTS), n, seeds)
-    store = Store(folder, settings.pop("retry_failed", False))
+    store = EvaluationFolder(folder, settings.pop("retry_failed", False))
     try:
         harness = Harness(grid, AGENTS, scripted_models(script), store, 4, **settings)
         asyncio.run(harness.run(run.append))
@@ -139,11 +139,11 @@ def test_torn_lines_are_mended_and_damaged_ones_named(tmp_path: Path):
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path):
-    store = Store(tmp_path)
+    store = EvaluationFolder(tmp_path)
     with pytest.raises(UserError, match="in use"):
-        Store(tmp_path)
+        EvaluationFolder(tmp_path)
     store.close()
-    Store(tmp_path).close()
+    EvaluationFolder(tmp_path).close()
 
 
 def test_at_most_so_many_episodes_are_in_flight(tmp_path: Path):

@@ -12,16 +12,16 @@ from recollect.evaluation.results import (
     Cell,
     Comparison,
     Cost,
+    Estimate,
     Example,
     JudgeError,
     JudgeKind,
     Results,
-    Score,
     load,
     save,
 )
 
-SCORE = Score(0.5, 0.25, 0.75, 12, 1, 12, "wilson")
+SCORE = Estimate(0.5, 0.25, 0.75, 12, 1, 12, "wilson")
 CELL = Cell(
     "recall@1x",
     "recall",

@@ -16,7 +16,7 @@ from recollect.memory.bank import BankMemory, replay
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.base import Memory
 from recollect.memory.entries import BadOperation
-from recollect.memory.passages import Passages, packed
+from recollect.memory.passages import PassageIndex, packed
 from recollect.types import MemoryOp
 from tests.support import hashing
 
@@ -87,7 +87,7 @@ def test_a_bank_is_a_memory_and_keeps_the_order_of_its_notes():
 
 def box(memory: BankMemory, *read: str, role: str = "memory", **settings) -> ToolBox:
     tools = BankTools(**settings)
-    passages = Passages(tools.passage_size, hashing.embed)
+    passages = PassageIndex(tools.passage_size, hashing.embed)
     for text in read:
         passages.read(text)
     own = tools.for_reading(memory, lambda: "turn 1")
@@ -245,7 +245,7 @@ def test_an_embedder_that_fails_ends_the_episode():
     async def broken(texts, kind="document"):
         raise OSError("gone")
 
-    passages = Passages(embed=broken)
+    passages = PassageIndex(embed=broken)
     passages.read("Ada likes tea")
     toolbox = ToolBox(BankTools(embedding=True).for_answering(BankMemory(), passages))
     with pytest.raises(Exception, match="search: OSError: gone"):

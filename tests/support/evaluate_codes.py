@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from recollect.evaluation.assessment import assess
-from recollect.evaluation.folder import Store, write_config
+from recollect.evaluation.folder import EvaluationFolder, write_config
 from recollect.evaluation.harness import Harness
 from recollect.evaluation.jobs import Grid
 from recollect.evaluation.results import save
@@ -30,7 +30,7 @@ CONFIG = {
 def main(url: str, folder: Path, n: int, concurrency: int) -> None:
     """Run what is missing, then score all of it."""
     model = connect(url, sampling=Sampling(temperature=0.7))
-    store = Store(folder)
+    store = EvaluationFolder(folder)
     write_config(folder, CONFIG)
     grid = Grid({"codes": Codes()}, list(AGENTS), n, 1)
     models = {"memory": model, "answer": model}

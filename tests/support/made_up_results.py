@@ -9,11 +9,11 @@ from recollect.evaluation.results import (
     Cell,
     Comparison,
     Cost,
+    Estimate,
     Example,
     JudgeError,
     JudgeKind,
     Results,
-    Score,
 )
 from recollect.metrics import wilson
 
@@ -25,10 +25,10 @@ HOSTILE = (
 )
 
 
-def score(share: float, n: int = 128, failed: int = 0) -> Score:
+def score(share: float, n: int = 128, failed: int = 0) -> Estimate:
     right = round(share * n)
     low, high = wilson(right, n)
-    return Score(right / n, low, high, n, failed, n, "wilson")
+    return Estimate(right / n, low, high, n, failed, n, "wilson")
 
 
 def share(agent: str, tokens: float, random: Random) -> float:

@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 
 from recollect.models.model import LoadedModel
 from recollect.serve.server import Serving, serving
-from recollect.serve.settings import Limits, ServeConfig
+from recollect.serve.settings import RequestLimits, ServeConfig
 
 T = TypeVar("T")
 Work = Callable[[AsyncOpenAI, Serving], Awaitable[T]]
@@ -22,7 +22,7 @@ def served(
     """Serve the model under the name `tiny`, and return what the work returns."""
 
     async def run() -> T:
-        config = ServeConfig("", port=0, cache_gib=0.05, limits=Limits(**limits))
+        config = ServeConfig("", port=0, cache_gib=0.05, limits=RequestLimits(**limits))
         async with (
             serving(model, "tiny", config, api_key=api_key) as server,
             AsyncOpenAI(base_url=server.url, api_key=sent, max_retries=0, timeout=60) as client,

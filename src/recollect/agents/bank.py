@@ -21,7 +21,7 @@ from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.bank import BankMemory
 from recollect.memory.bank_tools import BankTools
-from recollect.memory.passages import Passages
+from recollect.memory.passages import PassageIndex
 from recollect.memory.store import Embed
 from recollect.types import Question, Task
 
@@ -87,7 +87,7 @@ class BankAgent:
         if self.tools.embedding and self.embed is None:
             raise UserError("nothing embeds for memory_embedding_retrieve", "give the agent embed")
         tokenizer = _tokenizer(chats, "memory")
-        passages = Passages(self.tools.passage_size, self.embed)
+        passages = PassageIndex(self.tools.passage_size, self.embed)
         steps = spans(task, tokenizer, self.chunk_size, self.max_chunks)
 
         async def read(chunk: list[int], _span: Span, label: str) -> None:
@@ -116,7 +116,7 @@ class BankAgent:
         questions: dict[int, Question],
         chats: Chats,
         memory: BankMemory,
-        passages: Passages,
+        passages: PassageIndex,
     ) -> dict[int, str]:
         # Another model's tokens mean nothing to this one: it is given the text.
         same = _tokenizer(chats, "answer") is _tokenizer(chats, "memory")

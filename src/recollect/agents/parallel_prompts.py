@@ -39,7 +39,7 @@ class ParallelPrompts:
 
 
 @dataclass(frozen=True)
-class Noted:
+class SectionNote:
     """What a reader says of a section."""
 
     note: str | None
@@ -47,7 +47,7 @@ class Noted:
     malformed: bool
 
 
-def parse_note(reply: str) -> Noted:
+def parse_note(reply: str) -> SectionNote:
     """Read a reply; one that does not say yes and then something is not kept.
 
     Well-formed are <check>no</check>, and <check>yes</check> with a closed <note> that is not
@@ -55,6 +55,6 @@ def parse_note(reply: str) -> Noted:
     """
     check = choice(spoken(reply), "check", ("yes", "no"))
     if check.text != "yes":
-        return Noted(None, check.text is None)
+        return SectionNote(None, check.text is None)
     note = part(check.rest, "note")
-    return Noted(note.text or None, not (note.text and note.closed))
+    return SectionNote(note.text or None, not (note.text and note.closed))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Part:
+class Tagged:
     """What stands in a tag, and what follows it."""
 
     text: str | None
@@ -28,26 +28,26 @@ def spoken(reply: str) -> str:
     return reply.partition("</think>")[2]
 
 
-def part(reply: str, name: str, until: str = "") -> Part:
+def part(reply: str, name: str, until: str = "") -> Tagged:
     """Return what stands between the first <name> and the last </name>.
 
     A part that is never closed, as in a reply cut off by its limit, ends at `until` or at the end.
     """
     _before, opened, rest = reply.partition(f"<{name}>")
     if not opened:
-        return Part(None, False, reply)
+        return Tagged(None, False, reply)
     inside, closed, after = rest.rpartition(f"</{name}>")
     if closed:
-        return Part(inside.strip(), True, after)
+        return Tagged(inside.strip(), True, after)
     end = rest.find(until) if until else -1
-    return (
-        Part(rest[:end].strip(), False, rest[end:]) if end >= 0 else Part(rest.strip(), False, "")
-    )
+    if end < 0:
+        return Tagged(rest.strip(), False, "")
+    return Tagged(rest[:end].strip(), False, rest[end:])
 
 
-def choice(reply: str, name: str, words: tuple[str, ...]) -> Part:
+def choice(reply: str, name: str, words: tuple[str, ...]) -> Tagged:
     """Return the first <name> that holds nothing but one of the words, in any case."""
     found = re.search(rf"<{name}>\s*({'|'.join(words)})\s*</{name}>", reply, re.IGNORECASE)
     if found is None:
-        return Part(None, False, reply)
-    return Part(found[1].lower(), True, reply[found.end() :])
+        return Tagged(None, False, reply)
+    return Tagged(found[1].lower(), True, reply[found.end() :])

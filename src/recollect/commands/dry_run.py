@@ -79,7 +79,7 @@ def _work(config: TrainConfig, folder: Path) -> dict[str, str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class StepWork:
     """What one step asks of the model, at most."""
 
     contexts: float
@@ -101,7 +101,7 @@ def _forked(config: TrainConfig) -> int:
     return config.local.n * config.local.forks
 
 
-def estimate(config: TrainConfig, folder: Path, times: int = 1) -> Work:
+def estimate(config: TrainConfig, folder: Path, times: int = 1) -> StepWork:
     """Look at the first tasks and count what the episodes of a step would read and may write.
 
     Texts have `times` their length. An episode from the middle counts as a whole one.
@@ -109,8 +109,8 @@ def estimate(config: TrainConfig, folder: Path, times: int = 1) -> Work:
     n, refills = config.rollout.n, config.rollout.refills
     # Refills bring other tasks; only as many groups as there are tasks are ever gone on from.
     work = _estimate(config, folder, times, n + _forked(config))
-    again = _estimate(config, folder, times, n) if refills else Work(0, 0, 0, 0)
-    return Work(
+    again = _estimate(config, folder, times, n) if refills else StepWork(0, 0, 0, 0)
+    return StepWork(
         work.contexts,
         work.prompt + refills * again.prompt,
         work.shared + refills * again.shared,
@@ -118,7 +118,7 @@ def estimate(config: TrainConfig, folder: Path, times: int = 1) -> Work:
     )
 
 
-def _estimate(config: TrainConfig, folder: Path, times: int, n: int) -> Work:
+def _estimate(config: TrainConfig, folder: Path, times: int, n: int) -> StepWork:
     """Count the work of a step's tasks with `n` episodes each."""
     family = config.tasks.longer(times) if times > 1 else config.tasks
     tasks = [family.task(i, config.seed) for i in range(min(LOOKED_AT, config.rollout.tasks))]
@@ -135,7 +135,7 @@ def _estimate(config: TrainConfig, folder: Path, times: int, n: int) -> Work:
         tokenizer = load_tokenizer(folder)
         works = [_folded(agent, task, n, tokenizer) for task in tasks]
     scale = config.rollout.tasks / len(works)
-    return Work(
+    return StepWork(
         sum(work.contexts for work in works) / len(works),
         sum(work.prompt for work in works) * scale,
         sum(work.shared for work in works) * scale,
@@ -145,7 +145,7 @@ def _estimate(config: TrainConfig, folder: Path, times: int, n: int) -> Work:
 
 def _folded(
     agent: FoldAgent | CallbackAgent | GatedAgent, task: Task, n: int, tokenizer: HFTokenizer
-) -> Work:
+) -> StepWork:
     read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
     sizes = [len(ids) for ids, _read in read]
     questions = len(task.questions)
@@ -154,7 +154,7 @@ def _folded(
     shown = (memories + questions * agent.max_memory_tokens) * (
         2 if isinstance(agent, CallbackAgent) else 1
     )
-    return Work(
+    return StepWork(
         len(sizes) + questions,
         n * (sum(sizes) + shown),
         sum(sizes) + n * shown,
@@ -162,7 +162,7 @@ def _folded(
     )
 
 
-def _at_once(agent: ParallelAgent, task: Task, n: int, tokenizer: HFTokenizer) -> Work:
+def _at_once(agent: ParallelAgent, task: Task, n: int, tokenizer: HFTokenizer) -> StepWork:
     """Every round may read all and keep all."""
     read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
     sizes = [len(ids) for ids, _read in read]
@@ -174,7 +174,7 @@ def _at_once(agent: ParallelAgent, task: Task, n: int, tokenizer: HFTokenizer) -
     notes = (len(sizes) + groups) * agent.max_note_tokens
     memory = agent.max_memory_tokens
     shown = n * (rounds * ((len(sizes) + groups + 1) * memory + notes) + questions * memory)
-    return Work(
+    return StepWork(
         rounds * (len(sizes) + groups + 1) + questions,
         n * rounds * sum(sizes) + shown,
         rounds * sum(sizes) + shown,
@@ -182,16 +182,16 @@ def _at_once(agent: ParallelAgent, task: Task, n: int, tokenizer: HFTokenizer) -
     )
 
 
-def _curated(agent: CuratorAgent, task: Task, n: int, room: int) -> Work:
+def _curated(agent: CuratorAgent, task: Task, n: int, room: int) -> StepWork:
     """What a chat reads depends on what is found: no more than it may hold."""
     limits, questions = agent.limits, len(task.questions) * agent.answer
     most = min(room, limits.max_context_tokens or room)
     read = n * (most + questions * agent.retrieval.max_tokens)
     said = min(most, limits.max_assistant_turns * limits.max_turn_tokens)
-    return Work(1 + questions, read, read, n * (said + questions * agent.max_answer_tokens))
+    return StepWork(1 + questions, read, read, n * (said + questions * agent.max_answer_tokens))
 
 
-def _banked(agent: BankAgent, task: Task, n: int, room: int, tokenizer: HFTokenizer) -> Work:
+def _banked(agent: BankAgent, task: Task, n: int, room: int, tokenizer: HFTokenizer) -> StepWork:
     """What tools answer depends on what is asked: every chat may fill its room."""
     limits = agent.limits
     most = min(room, limits.max_context_tokens or room)
@@ -200,7 +200,9 @@ def _banked(agent: BankAgent, task: Task, n: int, room: int, tokenizer: HFTokeni
     chats = len(sizes) + len(task.questions)
     said = min(most, limits.max_assistant_turns * limits.max_turn_tokens)
     # Siblings share what they read before their memories come in.
-    return Work(chats, n * chats * most, n * chats * most - (n - 1) * sum(sizes), n * chats * said)
+    return StepWork(
+        chats, n * chats * most, n * chats * most - (n - 1) * sum(sizes), n * chats * said
+    )
 
 
 def smallest_window(config: TrainConfig, folder: Path) -> int:

@@ -12,7 +12,7 @@ from recollect.display import open_console
 from recollect.errors import UserError
 from recollect.evaluation.assessment import assess
 from recollect.evaluation.costs import parse_prices
-from recollect.evaluation.folder import Store, read_config, read_episodes
+from recollect.evaluation.folder import EvaluationFolder, read_config, read_episodes
 from recollect.evaluation.harness import Harness
 from recollect.evaluation.judging import measure_judge
 from recollect.evaluation.models import open_models
@@ -38,7 +38,7 @@ def run_eval(options: EvalOptions, command: str) -> int:
     folder = options.out or default_folder(options)
     with console.status("opening the model"):
         opened = open_models(options)
-    store = Store(folder, options.retry_failed)
+    store = EvaluationFolder(folder, options.retry_failed)
     try:
         enter(folder, setup, options, opened, command)
         harness = Harness(

@@ -16,7 +16,7 @@ from recollect.evaluation.costs import Prices, Spending
 from recollect.evaluation.folder import read_config, read_episodes
 from recollect.evaluation.judging import judge_episodes, measure_judge
 from recollect.evaluation.records import Record, questions
-from recollect.evaluation.results import Cell, Comparison, Example, Results, Score
+from recollect.evaluation.results import Cell, Comparison, Estimate, Example, Results
 from recollect.evaluation.scoring import (
     JUDGE,
     SIDE_BY_SIDE,
@@ -136,7 +136,7 @@ def _cell(
     known: dict[str, Any],
     pile: Pile,
     names: Sequence[str],
-    closed: Score | None,
+    closed: Estimate | None,
     prices: Prices | None,
 ) -> Cell:
     primary = names.index(known["primary"])

@@ -21,7 +21,7 @@ from recollect.files import Lines, lock, make_folder, plain, read_lines, replaci
 CONFIG, EPISODES, CALLS = "config.json", "episodes.jsonl", "calls.jsonl"
 
 
-class Store:
+class EvaluationFolder:
     """An evaluation's folder, held by this process and open for more."""
 
     def __init__(self, folder: Path, retry_failed: bool = False) -> None:

@@ -13,7 +13,7 @@ from recollect.chat.rendering import Tokenizer
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.evaluation.calls import recorded
-from recollect.evaluation.folder import Store
+from recollect.evaluation.folder import EvaluationFolder
 from recollect.evaluation.jobs import Grid, Job
 from recollect.evaluation.records import Record, episode_record
 from recollect.evaluation.texts import Texts
@@ -53,7 +53,7 @@ class Harness:
     grid: Grid
     agents: Mapping[str, Agent]
     models: Mapping[str, Model]
-    store: Store
+    store: EvaluationFolder
     concurrency: int = 32
     """Episodes in flight at once."""
     timeout: float | None = None

@@ -15,7 +15,7 @@ from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.evaluation.judge_pairs import PAIRS, Pair
 from recollect.evaluation.records import Record, questions
-from recollect.evaluation.results import JudgeError, JudgeKind, Score
+from recollect.evaluation.results import Estimate, JudgeError, JudgeKind
 from recollect.evaluation.scoring import cut
 from recollect.metrics import final_answer, wilson
 from recollect.rewards.judge import Judge
@@ -50,10 +50,10 @@ async def measure_judge(judge: Judge, pairs: Iterable[Pair] = PAIRS) -> JudgeErr
     )
 
 
-def _share(values: list[float]) -> Score:
+def _share(values: list[float]) -> Estimate:
     low, high = wilson(sum(values), len(values))
     mean = sum(values) / len(values) if values else 0.0
-    return Score(mean, low, high, len(values), 0, len(values), "wilson")
+    return Estimate(mean, low, high, len(values), 0, len(values), "wilson")
 
 
 def _items(record: Record) -> Iterator[Item[tuple[str, int]]]:

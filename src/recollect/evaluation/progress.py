@@ -26,7 +26,7 @@ PLAIN_EVERY = 15.0
 
 
 @dataclass
-class Tally:
+class CellTally:
     """How one cell stands."""
 
     total: int
@@ -62,7 +62,7 @@ class Progress:
     ) -> None:
         self.console = console
         self.title = title
-        self.tallies = {cell: Tally(total) for cell, total in cells.items()}
+        self.tallies = {cell: CellTally(total) for cell, total in cells.items()}
         self.primary = primary
         live = console.is_terminal and not console.is_dumb_terminal
         self.plain = not live if plain is None else plain
@@ -144,7 +144,7 @@ class Progress:
         return Group(head, "", table)
 
 
-def _cell(tally: Tally) -> Text:
+def _cell(tally: CellTally) -> Text:
     if not tally.done:
         return Text("·", "bright_black")
     text = Text(f"{tally.score / max(1, tally.answers):.3f}", "bold")

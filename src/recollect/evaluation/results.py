@@ -18,7 +18,7 @@ NAME = "results.json"
 
 
 @dataclass(frozen=True)
-class Score:
+class Estimate:
     """A mean over questions with its 95% interval; a failed episode's questions count as wrong."""
 
     mean: float
@@ -77,15 +77,15 @@ class Cell:
     agent: str
     primary: str
     """The metric this family is usually reported in; a key of `scores`."""
-    scores: dict[str, Score]
+    scores: dict[str, Estimate]
     """By metric."""
     seeds: dict[str, float]
     """The primary metric's mean, by seed."""
     spread: float | None
     """Standard deviation of the means over seeds; None with one seed."""
-    closed_book: Score | None
+    closed_book: Estimate | None
     """The primary metric where nothing was read, on the same tasks: what the model knew before."""
-    axes: dict[str, dict[str, Score]]
+    axes: dict[str, dict[str, Estimate]]
     """The primary metric by category, position of the evidence, distance, order; then by value."""
     cost: Cost
     failures: dict[str, int]
@@ -154,9 +154,9 @@ class JudgeError:
     model: str
     prompt_hash: str
     temperature: float
-    false_accept: Score
+    false_accept: Estimate
     """Wrong answers it passed, of all wrong ones."""
-    false_reject: Score
+    false_reject: Estimate
     """Right answers it refused, of all right ones."""
     kinds: list[JudgeKind]
 

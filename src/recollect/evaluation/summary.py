@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import stdev
 
-from recollect.evaluation.results import Comparison, Score
+from recollect.evaluation.results import Comparison, Estimate
 from recollect.evaluation.scoring import Scored
 from recollect.metrics import bootstrap_interval, paired_p_value, wilson
 
@@ -20,7 +20,7 @@ FEWER = 2_000
 """For all that stands beside it."""
 
 
-def score(answers: Sequence[Scored], metric: int, resamples: int = RESAMPLES) -> Score:
+def score(answers: Sequence[Scored], metric: int, resamples: int = RESAMPLES) -> Estimate:
     """Average one metric; the interval is Wilson's where it may be, else bootstrapped by task."""
     by_task = scores_by_task(answers, metric)
     flat = [value for values in by_task.values() for value in values]
@@ -28,13 +28,13 @@ def score(answers: Sequence[Scored], metric: int, resamples: int = RESAMPLES) ->
     mean = sum(flat) / len(flat)
     if len(flat) == len(by_task) and set(flat) <= {0.0, 1.0}:
         low, high = wilson(sum(flat), len(flat))
-        return Score(mean, low, high, len(flat), failed, len(by_task), "wilson")
+        return Estimate(mean, low, high, len(flat), failed, len(by_task), "wilson")
     low, high = bootstrap_interval(list(by_task.values()), resamples=resamples)
     if low == high:
         # One task, or tasks that all agree: drawing them again cannot show any doubt.
         low, high = wilson(mean * len(by_task), len(by_task))
-        return Score(mean, low, high, len(flat), failed, len(by_task), "wilson")
-    return Score(mean, low, high, len(flat), failed, len(by_task), "bootstrap")
+        return Estimate(mean, low, high, len(flat), failed, len(by_task), "wilson")
+    return Estimate(mean, low, high, len(flat), failed, len(by_task), "bootstrap")
 
 
 def scores_by_task(answers: Iterable[Scored], metric: int) -> dict[str, list[float]]:
@@ -54,7 +54,7 @@ def by_seed(answers: Iterable[Scored], metric: int) -> tuple[dict[str, float], f
     return means, stdev(means.values()) if len(means) > 1 else None
 
 
-def by_axis(answers: Iterable[Scored], metric: int) -> dict[str, dict[str, Score]]:
+def by_axis(answers: Iterable[Scored], metric: int) -> dict[str, dict[str, Estimate]]:
     """Average along every axis that parts the answers."""
     parts: dict[str, dict[str, list[Scored]]] = defaultdict(lambda: defaultdict(list))
     for answer in answers:

@@ -15,7 +15,7 @@ from recollect.chat.tools import Tool, ToolFailed, tool
 from recollect.errors import BoundaryError, UserError, boundary
 from recollect.memory.bank import BankMemory
 from recollect.memory.entries import BadOperation
-from recollect.memory.passages import Passages
+from recollect.memory.passages import PassageIndex
 from recollect.memory.search import Mode
 from recollect.memory.terms import words
 
@@ -50,7 +50,7 @@ class BankTools:
         """Make the tools of who reads; what they write is labelled with the turn."""
         return (*_writing(memory, label), *_looking_up(memory, self.preview))
 
-    def for_answering(self, memory: BankMemory, passages: Passages) -> tuple[Tool, ...]:
+    def for_answering(self, memory: BankMemory, passages: PassageIndex) -> tuple[Tool, ...]:
         """Make the tools of who answers: nothing can be changed with them."""
         tools = (*_looking_up(memory, self.preview), _bm25(passages, self))
         return (*tools, _embedding(passages, self)) if self.embedding else tools
@@ -119,7 +119,7 @@ def _looking_up(memory: BankMemory, preview: int) -> tuple[Tool, ...]:
     return tool(memory_key_retrieve), tool(memory_list)
 
 
-def _bm25(passages: Passages, settings: BankTools) -> Tool:
+def _bm25(passages: PassageIndex, settings: BankTools) -> Tool:
     async def memory_bm25_retrieve(query: str, top_k: int = settings.top_k) -> str:
         """Search the text that was read, by words.
 
@@ -134,7 +134,7 @@ def _bm25(passages: Passages, settings: BankTools) -> Tool:
     return tool(memory_bm25_retrieve)
 
 
-def _embedding(passages: Passages, settings: BankTools) -> Tool:
+def _embedding(passages: PassageIndex, settings: BankTools) -> Tool:
     async def memory_embedding_retrieve(query: str, top_k: int = settings.top_k) -> str:
         """Search the text that was read, by meaning.
 
@@ -150,7 +150,7 @@ def _embedding(passages: Passages, settings: BankTools) -> Tool:
 
 
 async def _search(
-    passages: Passages, settings: BankTools, query: str, top_k: int, mode: Mode
+    passages: PassageIndex, settings: BankTools, query: str, top_k: int, mode: Mode
 ) -> str:
     if not len(passages):
         raise ToolFailed("Error: no text has been read yet")

@@ -18,7 +18,7 @@ Get = Callable[[str], Entry]
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedChange:
     """What an operation will do."""
 
     data: dict[str, Any]
@@ -31,7 +31,7 @@ class Plan:
     """Ids it deletes; what it writes takes their place."""
 
 
-def plan(op: MemoryOp, get: Get) -> Plan:
+def plan(op: MemoryOp, get: Get) -> PlannedChange:
     """Check an operation against the present entries and work out what it does."""
     if op.kind not in PLANNERS:
         raise BadOperation(f"there is no operation {op.kind!r}, only {', '.join(PLANNERS)}")
@@ -46,12 +46,12 @@ def filled(content: Any, metadata: Any) -> dict[str, Any]:
     }
 
 
-def _add(data: Mapping[str, Any], get: Get) -> Plan:
+def _add(data: Mapping[str, Any], get: Get) -> PlannedChange:
     draft = checked(data.get("content"), data.get("metadata", {}))
-    return Plan(filled(draft.content, draft.metadata), (draft,))
+    return PlannedChange(filled(draft.content, draft.metadata), (draft,))
 
 
-def _update(data: Mapping[str, Any], get: Get) -> Plan:
+def _update(data: Mapping[str, Any], get: Get) -> PlannedChange:
     old = get(_id(data))
     patch = {key: data[key] for key in ("content", "metadata") if key in data}
     if not patch:
@@ -59,15 +59,15 @@ def _update(data: Mapping[str, Any], get: Get) -> Plan:
     named = checked(patch.get("content", old.content), patch.get("metadata", {}))
     own = filled(named.content, named.metadata)
     draft = Draft(named.content, {**old.metadata, **named.metadata})
-    return Plan({"id": old.id, **{key: own[key] for key in patch}}, (draft,), over=old.id)
+    return PlannedChange({"id": old.id, **{key: own[key] for key in patch}}, (draft,), over=old.id)
 
 
-def _delete(data: Mapping[str, Any], get: Get) -> Plan:
+def _delete(data: Mapping[str, Any], get: Get) -> PlannedChange:
     old = get(_id(data))
-    return Plan({"id": old.id}, buried=(old.id,))
+    return PlannedChange({"id": old.id}, buried=(old.id,))
 
 
-def _merge(data: Mapping[str, Any], get: Get) -> Plan:
+def _merge(data: Mapping[str, Any], get: Get) -> PlannedChange:
     ids = data.get("ids")
     if not isinstance(ids, (list, tuple)) or not all(isinstance(id, str) for id in ids):
         raise BadOperation("a merge needs ids, a list such as ['memory_1', 'memory_2']")
@@ -77,10 +77,10 @@ def _merge(data: Mapping[str, Any], get: Get) -> Plan:
     named = checked(data.get("content"), data.get("metadata", {}))
     draft = Draft(named.content, {**_united(olds), **named.metadata})
     own = {"ids": list(ids), **filled(named.content, named.metadata)}
-    return Plan(own, (draft,), buried=tuple(ids))
+    return PlannedChange(own, (draft,), buried=tuple(ids))
 
 
-def _split(data: Mapping[str, Any], get: Get) -> Plan:
+def _split(data: Mapping[str, Any], get: Get) -> PlannedChange:
     old, parts = get(_id(data)), data.get("parts")
     if not isinstance(parts, (list, tuple)) or len(parts) < 2:
         raise BadOperation("a split needs parts, a list of at least two")
@@ -89,10 +89,10 @@ def _split(data: Mapping[str, Any], get: Get) -> Plan:
     named = [checked(part.get("content"), part.get("metadata", {})) for part in parts]
     drafts = tuple(Draft(part.content, {**old.metadata, **part.metadata}) for part in named)
     own = [filled(part.content, part.metadata) for part in named]
-    return Plan({"id": old.id, "parts": own}, drafts, buried=(old.id,))
+    return PlannedChange({"id": old.id, "parts": own}, drafts, buried=(old.id,))
 
 
-PLANNERS: Mapping[str, Callable[[Mapping[str, Any], Get], Plan]] = {
+PLANNERS: Mapping[str, Callable[[Mapping[str, Any], Get], PlannedChange]] = {
     "add": _add,
     "update": _update,
     "delete": _delete,

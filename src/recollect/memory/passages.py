@@ -13,7 +13,7 @@ from recollect.memory.search import Mode
 from recollect.memory.store import Embed, Hit, Store
 
 
-class Passages:
+class PassageIndex:
     """A growing index: what is read once is counted once, however often it is searched."""
 
     def __init__(self, size: int | None = 2000, embed: Embed | None = None) -> None:

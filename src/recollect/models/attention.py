@@ -31,7 +31,7 @@ class Heads:
     """Scores are squashed to softcap * tanh(score / softcap)."""
 
 
-class Plan(Protocol):
+class AttentionPlan(Protocol):
     """Decide who sees whom in one forward pass over N tokens in one row."""
 
     def attend(
@@ -47,7 +47,7 @@ def attend(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    plan: Plan,
+    plan: AttentionPlan,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,

@@ -130,7 +130,7 @@ class LoadedModel:
         self,
         ids: torch.Tensor,
         positions: torch.Tensor,
-        plan: attention.Plan,
+        plan: attention.AttentionPlan,
         at: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Run the body over N tokens in one row; return (N, width), or those of some tokens."""

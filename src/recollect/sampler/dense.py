@@ -17,13 +17,13 @@ import torch
 from recollect.models.model import LoadedModel
 from recollect.models.trie.pack import common_prefix
 from recollect.sampler.dense_attention import DecodePlan, PrefillPlan
-from recollect.sampler.dense_cache import Block, Cache, Run
+from recollect.sampler.dense_cache import Block, Cache, PromptRun
 from recollect.sampler.draw import draw, uniforms
 from recollect.sampler.requests import (
     NO_COPIES,
+    DenseRequest,
     Heard,
-    Job,
-    Request,
+    PrefillJob,
     copies_of,
     first_tokens,
     passes,
@@ -59,8 +59,8 @@ class LocalPolicy:
         computed. It costs the time in which both could have worked."""
         self._driver: asyncio.Task[None] | None = None
         self._cache = Cache.of(model)
-        self._waiting: list[Request] = []
-        self._running: list[Request] = []
+        self._waiting: list[DenseRequest] = []
+        self._running: list[DenseRequest] = []
         self.reset()
 
     def reset(self) -> None:
@@ -70,7 +70,7 @@ class LocalPolicy:
         self._waiting, self._running = [], []
         self._blocks: list[Block] = []
         self._block_index: dict[bytes, Block] = {}
-        self._slot_index: dict[bytes, Request] = {}
+        self._slot_index: dict[bytes, DenseRequest] = {}
         self._clock = 0
         self._cache.clear()
 
@@ -92,7 +92,7 @@ class LocalPolicy:
             or not 0 <= prompt.min() <= prompt.max() < self.model.tokenizer.vocab_size
         ):
             raise ValueError("a prompt needs at least one token, all of them in the vocabulary")
-        request = Request(prompt, sampling, asyncio.get_running_loop().create_future(), heard)
+        request = DenseRequest(prompt, sampling, asyncio.get_running_loop().create_future(), heard)
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
@@ -139,11 +139,11 @@ class LocalPolicy:
 
     # --- admit -----------------------------------------------------------------------------------
 
-    def _admit(self) -> list[Request]:
+    def _admit(self) -> list[DenseRequest]:
         """Take waiting requests, first come first served, while slots and memory last."""
         if not self._waiting:
             return []
-        admitted: list[Request] = []
+        admitted: list[DenseRequest] = []
         longest = max((self._length(r) for r in self._running), default=0)
         blocks = sum(len(b.ids) for b in self._blocks if b.users)
         for request in self._waiting:
@@ -159,14 +159,14 @@ class LocalPolicy:
         return admitted
 
     @staticmethod
-    def _length(request: Request) -> int:
+    def _length(request: DenseRequest) -> int:
         return len(request.prompt) - request.base + request.sampling.max_tokens
 
     # --- prefill ---------------------------------------------------------------------------------
 
-    def _prefill(self, admitted: list[Request]) -> None:
+    def _prefill(self, admitted: list[DenseRequest]) -> None:
         """Compute the admitted prompts, each from where something cached already covers it."""
-        jobs: list[Job] = []
+        jobs: list[PrefillJob] = []
         for request in admitted:
             if len(request.prompt) >= BLOCK_MIN:
                 jobs += self._take_block(request)
@@ -180,19 +180,19 @@ class LocalPolicy:
             self._running.append(request)
         for request in admitted:
             start = len(request.prompt) - request.base - request.fresh
-            run = Run(request.slot, start, request.fresh, request.block, request.base)
+            run = PromptRun(request.slot, start, request.fresh, request.block, request.base)
             tokens = request.prompt[len(request.prompt) - request.fresh :]
-            jobs.append(Job(run, tokens, copies_of(request), request))
+            jobs.append(PrefillJob(run, tokens, copies_of(request), request))
         length = max(self._length(r) for r in self._running)
         count = len(self._running)
         held = self._evict(self._budget - count * length)
         self._cache.reserve(count, length, count - len(admitted), self._budget - held)
-        hidden: dict[Request, torch.Tensor] = {}
+        hidden: dict[DenseRequest, torch.Tensor] = {}
         for some in passes(jobs, self.prefill_tokens):
             hidden |= self._compute(some)
         self._append(admitted, torch.stack([hidden[r] for r in admitted]))
 
-    def _take_block(self, request: Request) -> list[Job]:
+    def _take_block(self, request: DenseRequest) -> list[PrefillJob]:
         """Let a long prompt read the block that covers most of it, or make it one of its own."""
         prompt = request.prompt
         known = next(
@@ -215,10 +215,10 @@ class LocalPolicy:
             if BLOCK_MIN <= n <= size:
                 self._block_index[prompt[:n].tobytes()] = block
         self._evict(self._budget // 2)
-        run = Run(-1, covered, size - covered, block, copied=known if covered else None)
-        return [Job(run, prompt[covered:size], NO_COPIES, None)]
+        run = PromptRun(-1, covered, size - covered, block, copied=known if covered else None)
+        return [PrefillJob(run, prompt[covered:size], NO_COPIES, None)]
 
-    def _use(self, request: Request, block: Block, base: int) -> None:
+    def _use(self, request: DenseRequest, block: Block, base: int) -> None:
         request.block, request.base = block, base
         request.fresh = len(request.prompt) - base
         request.segments = ((request, request.fresh),)
@@ -243,7 +243,7 @@ class LocalPolicy:
             self._block_index = {k: b for k, b in self._block_index.items() if b not in gone}
         return held
 
-    def _find_neighbour(self, request: Request) -> None:
+    def _find_neighbour(self, request: DenseRequest) -> None:
         """Let a short prompt copy its beginning from another one that begins alike."""
         prompt = request.prompt
         names = [prompt[:n].tobytes() for n in LEVELS if n <= len(prompt)]
@@ -258,7 +258,7 @@ class LocalPolicy:
         request.segments = (*request.segments, (request, len(prompt) - start))
         request.fresh = len(prompt) - start
 
-    def _compute(self, jobs: list[Job]) -> dict[Request, torch.Tensor]:
+    def _compute(self, jobs: list[PrefillJob]) -> dict[DenseRequest, torch.Tensor]:
         """Run one pass; return the last hidden state of every prompt that ends in it."""
         device = self.model.device
         runs = [job.run for job in jobs]
@@ -297,7 +297,7 @@ class LocalPolicy:
         positions = torch.from_numpy(lengths + bases).to(device)
         self._append(running, self.model.hidden(ids, positions, plan))
 
-    def _append(self, requests: list[Request], hidden: torch.Tensor) -> None:
+    def _append(self, requests: list[DenseRequest], hidden: torch.Tensor) -> None:
         settings = [r.sampling for r in requests]
         tokens, logprobs = draw(
             self.model.logits(hidden),
@@ -316,7 +316,7 @@ class LocalPolicy:
 
     # --- finish ----------------------------------------------------------------------------------
 
-    def _finish(self, request: Request) -> bool:
+    def _finish(self, request: DenseRequest) -> bool:
         """Resolve a request that has come to its end."""
         reason = stop_reason(request.token_ids, request.sampling, self.model.tokenizer)
         if reason is None:
@@ -326,7 +326,7 @@ class LocalPolicy:
             request.done.set_result(done)
         return True
 
-    def _retire(self, finished: list[Request]) -> None:
+    def _retire(self, finished: list[DenseRequest]) -> None:
         """Free slots and move the last running sequences into the holes."""
         if not finished:
             return

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from recollect.models.attention import Heads, masked_attention
-from recollect.sampler.dense_cache import Block, Cache, Run
+from recollect.sampler.dense_cache import Block, Cache, PromptRun
 
 
 @dataclass
@@ -16,7 +16,7 @@ class PrefillPlan:
     """Compute the keys of several runs, copy what other slots already hold, and attend."""
 
     cache: Cache
-    runs: list[Run]
+    runs: list[PromptRun]
     copies: torch.Tensor
     """(4, C): target slot, target place, source slot, source place; all copied after all writes."""
     batches: list[tuple[int, int]] = field(init=False)
@@ -64,7 +64,7 @@ class PrefillPlan:
 
     @staticmethod
     def _store_block(
-        layer: int, run: Run, tokens: slice, key: torch.Tensor, value: torch.Tensor
+        layer: int, run: PromptRun, tokens: slice, key: torch.Tensor, value: torch.Tensor
     ) -> None:
         assert run.block is not None
         keys, values = run.block.keys[layer], run.block.values[layer]
@@ -84,7 +84,7 @@ class PrefillPlan:
         result = masked_attention(heads, query[None, :, a:b], keys[None], values[None], mask)
         out[a:b] = result[0].transpose(0, 1)
 
-    def _seen(self, layer: int, run: Run) -> tuple[torch.Tensor, torch.Tensor]:
+    def _seen(self, layer: int, run: PromptRun) -> tuple[torch.Tensor, torch.Tensor]:
         """Return all keys and values of a run's sequence so far."""
         end = run.start + run.size
         if run.slot < 0:

@@ -104,7 +104,7 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class Run:
+class PromptRun:
     """Consecutive prompt tokens of one sequence (or block) computed in one pass."""
 
     slot: int

@@ -24,10 +24,10 @@ from recollect.sampler.decode import Burst, Decoder, Rows
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.draw import uniforms
 from recollect.sampler.paged_attention import PagedCache
-from recollect.sampler.paged_requests import Read, Request, way_of
+from recollect.sampler.paged_requests import PagedRequest, Read, way_of
 from recollect.sampler.pages import Pages
 from recollect.sampler.pick import pick
-from recollect.sampler.prefill import Reader, Runs
+from recollect.sampler.prefill import Prefill, Runs
 from recollect.sampler.requests import Heard
 from recollect.types import Completion, Sampling
 
@@ -60,17 +60,17 @@ class PagedPolicy:
         self._cache = PagedCache(len(keys), keys[0][1], self._pages.count, PAGE)
         self._longest = min(model.window, self._pages.count * PAGE)
         room = max_running * (self._longest // PAGE + 2)
-        self._reader = Reader(self._network, self._cache, max_running, prefill_tokens, room)
+        self._reader = Prefill(self._network, self._cache, max_running, prefill_tokens, room)
         self._decoder = Decoder(self._network, self._cache, max_running, burst, room)
         self._ends = set(model.tokenizer.end_ids)
         self._numbers = itertools.count()
         self._driver: asyncio.Task[None] | None = None
-        self._waiting: list[Request] = []
-        self._refused: Request | None = None
+        self._waiting: list[PagedRequest] = []
+        self._refused: PagedRequest | None = None
         """The first that waits, if there was no room for it and none has become free since."""
-        self._reading: list[Request] = []
-        self._running: list[Request] = []
-        self._gone: list[Request] = []
+        self._reading: list[PagedRequest] = []
+        self._running: list[PagedRequest] = []
+        self._gone: list[PagedRequest] = []
         """Their pages are still to be freed: that can wait until the device is at work."""
 
     def reset(self) -> None:
@@ -130,7 +130,7 @@ class PagedPolicy:
         if len(ids) + sampling.max_tokens > self._longest:
             raise ValueError(f"prompt and reply may have {self._longest} tokens, the window")
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        request = Request(next(self._numbers), ids, sampling, done, heard)
+        request = PagedRequest(next(self._numbers), ids, sampling, done, heard)
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
@@ -203,7 +203,7 @@ class PagedPolicy:
 
     def _read(self) -> Read | None:
         """Read prompts, up to what one pass takes."""
-        runs: list[tuple[Request, int]] = []
+        runs: list[tuple[PagedRequest, int]] = []
         room = self.prefill_tokens
         for request in self._reading:
             size = min(room, len(request.ids) - request.cached)
@@ -231,7 +231,7 @@ class PagedPolicy:
         return Read(whole, *self._first(whole, hidden[: len(whole)])) if whole else None
 
     def _first(
-        self, requests: list[Request], hidden: torch.Tensor
+        self, requests: list[PagedRequest], hidden: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Pick the token that follows each prompt."""
         settings = [request.sampling for request in requests]
@@ -284,12 +284,12 @@ class PagedPolicy:
         at = np.array([request.row for request in read.requests])
         return self._decoder.burst(rows, self._tensor(at), read.tokens)
 
-    def _make_room(self, steps: int, new: set[Request]) -> None:
+    def _make_room(self, steps: int, new: set[PagedRequest]) -> None:
         """Give every running sequence the pages that a burst needs.
 
         If need be at the expense of the latest: it waits again, and what it has is read again.
         """
-        waiting: set[Request] = set()
+        waiting: set[PagedRequest] = set()
         for request in self._running:
             missing = -(-(request.cached + steps) // PAGE) - len(request.pages)
             if missing > self._pages.room:
@@ -304,12 +304,12 @@ class PagedPolicy:
                 request.give(self._pages.take(missing))
         self._running = [r for r in self._running if r not in waiting]
 
-    def _evict(self, request: Request) -> None:
+    def _evict(self, request: PagedRequest) -> None:
         self._free(request)
         request.cached = 0
         self._waiting.insert(0, request)
 
-    def _free(self, request: Request) -> None:
+    def _free(self, request: PagedRequest) -> None:
         self._pages.give_back(request.pages)
         request.pages, request.places = [], np.empty(0, dtype=np.int64)
         self._refused = None
@@ -331,7 +331,7 @@ class PagedPolicy:
                 finished.append(request)
         self._leave(finished)
 
-    def _leave(self, requests: list[Request]) -> None:
+    def _leave(self, requests: list[PagedRequest]) -> None:
         """Take requests out of the rows."""
         if requests:
             gone = set(requests)

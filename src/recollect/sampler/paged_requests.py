@@ -17,7 +17,7 @@ from recollect.types import Completion, Sampling
 
 
 @dataclass(eq=False)
-class Request:
+class PagedRequest:
     """One prompt being continued."""
 
     number: int
@@ -78,7 +78,7 @@ class Request:
 class Read:
     """Requests whose prompts were just read, with the first token of each, on the device."""
 
-    requests: list[Request]
+    requests: list[PagedRequest]
     tokens: torch.Tensor
     logprobs: torch.Tensor
 

@@ -35,7 +35,7 @@ class Runs:
     """(R,): where each sequence's pages begin among them."""
 
 
-class Reader:
+class Prefill:
     """Compute the keys and values of new tokens."""
 
     def __init__(

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recollect.chat.rendering import Tokenizer
-from recollect.sampler.dense_cache import Block, Run
+from recollect.sampler.dense_cache import Block, PromptRun
 from recollect.types import Completion, Sampling, StopReason
 
-Segments = tuple[tuple["Request", int], ...]
+Segments = tuple[tuple["DenseRequest", int], ...]
 """Who computes a prompt's tokens: so many each, in order."""
 
 Heard = Callable[[int, float], None]
@@ -21,7 +21,7 @@ Heard = Callable[[int, float], None]
 
 
 @dataclass(eq=False)
-class Request:
+class DenseRequest:
     """One prompt being continued."""
 
     prompt: np.ndarray
@@ -63,19 +63,19 @@ NO_COPIES = np.zeros((4, 0), dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Job:
+class PrefillJob:
     """A run with its tokens; `request` if a prompt (not a block), `last` if it ends there."""
 
-    run: Run
+    run: PromptRun
     token_ids: np.ndarray
     copies: np.ndarray
-    request: Request | None
+    request: DenseRequest | None
     last: bool = True
 
 
 def first_tokens(segments: Segments, size: int) -> Segments:
     """Cut segments to their first `size` tokens."""
-    kept: list[tuple[Request, int]] = []
+    kept: list[tuple[DenseRequest, int]] = []
     for owner, count in segments:
         if size > 0:
             kept.append((owner, min(count, size)))
@@ -83,7 +83,7 @@ def first_tokens(segments: Segments, size: int) -> Segments:
     return tuple(kept)
 
 
-def copies_of(request: Request) -> np.ndarray:
+def copies_of(request: DenseRequest) -> np.ndarray:
     """Return (4, C): slot and place of every token to copy, and where it is copied from."""
     *others, _itself = request.segments
     size = sum(count for _owner, count in others)
@@ -92,9 +92,9 @@ def copies_of(request: Request) -> np.ndarray:
     return np.stack([np.full(size, request.slot), places, owners, places])
 
 
-def passes(jobs: list[Job], tokens: int) -> list[list[Job]]:
+def passes(jobs: list[PrefillJob], tokens: int) -> list[list[PrefillJob]]:
     """Cut the jobs, in order, into passes of at most `tokens`; a long run is cut as well."""
-    result: list[list[Job]] = [[]]
+    result: list[list[PrefillJob]] = [[]]
     room = tokens
     for job in jobs:
         while job.run.size > room:
@@ -108,7 +108,7 @@ def passes(jobs: list[Job], tokens: int) -> list[list[Job]]:
     return [some for some in result if some]
 
 
-def _split(job: Job, size: int) -> tuple[Job, Job]:
+def _split(job: PrefillJob, size: int) -> tuple[PrefillJob, PrefillJob]:
     run = job.run
     head = dataclasses.replace(run, size=size)
     tail = dataclasses.replace(run, start=run.start + size, size=run.size - size, copied=None)

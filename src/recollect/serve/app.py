@@ -22,13 +22,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recollect.serve.refusal import Refusal
-from recollect.serve.replies import Form, Job
+from recollect.serve.replies import Choice, Form
 from recollect.serve.requests import (
     AnyBody,
-    Asked,
     ChatAsked,
     CompletionAsked,
     DetokenizeAsked,
+    GenerationBody,
     TokenizeAsked,
     read,
 )
@@ -180,7 +180,7 @@ class _Handler:
         return read(kind, bytes(body))
 
     async def _answer(
-        self, request: Request, asked: Asked, form: Form, jobs: list[Job]
+        self, request: Request, asked: GenerationBody, form: Form, jobs: list[Choice]
     ) -> Response:
         with ExitStack() as slots:
             slots.enter_context(self.service.admitted(jobs))
@@ -188,7 +188,7 @@ class _Handler:
                 return _EventStream(self._events(form, jobs), slots.pop_all())
             return JSONResponse(await _unless_gone(request, self.service.reply(form, jobs)))
 
-    async def _events(self, form: Form, jobs: list[Job]) -> AsyncGenerator[bytes, None]:
+    async def _events(self, form: Form, jobs: list[Choice]) -> AsyncGenerator[bytes, None]:
         try:
             async with aclosing(self.service.stream(form, jobs)) as chunks:
                 async for chunk in chunks:

@@ -31,7 +31,7 @@ FLOOR = -9999.0
 
 
 @dataclass(frozen=True)
-class Score:
+class Likelihoods:
     """How likely each token of a sequence was, and what would have been likelier."""
 
     logprobs: list[float]
@@ -101,15 +101,15 @@ class Engine:
 
     async def score(
         self, token_ids: Sequence[int], start: int, temperature: float, top: int
-    ) -> Score:
+    ) -> Likelihoods:
         """Score the tokens from `start` on (at least 1), given all those before each."""
         return await self._call(self._score(token_ids, start, temperature, top))
 
     async def _score(
         self, token_ids: Sequence[int], start: int, temperature: float, top: int
-    ) -> Score:
+    ) -> Likelihoods:
         model = self.model
-        score = Score([], [])
+        score = Likelihoods([], [])
         with torch.inference_mode(), model.autocast:
             rows = pack([token_ids], device=model.device)
             hidden = model.hidden(rows.ids, rows.positions, rows.plan)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from recollect.chat.tools import Call
 from recollect.models.model import HFTokenizer
-from recollect.serve.engine import Score
+from recollect.serve.engine import Likelihoods
 from recollect.serve.text import Growing, cut
 from recollect.serve.toolreplies import ToolReader, call_shape
 from recollect.types import Completion, Sampling
@@ -24,7 +24,7 @@ Token = tuple[int, float]
 
 
 @dataclass(frozen=True)
-class Job:
+class Choice:
     """One choice to be made."""
 
     index: int
@@ -37,9 +37,9 @@ class Job:
 class Done:
     """A choice that has been made."""
 
-    job: Job
+    job: Choice
     completion: Completion
-    score: Score | None = None
+    score: Likelihoods | None = None
     """Of the reply, and of the prompt before it if that is echoed."""
 
 
@@ -128,7 +128,7 @@ class Form:
             ids["prompt_token_ids"] = list(prompt)
         return choice | self._ending(done, [], stop) | ids
 
-    def _calls(self, calls: list[Call], job: Job) -> list[dict[str, Any]]:
+    def _calls(self, calls: list[Call], job: Choice) -> list[dict[str, Any]]:
         return [call_shape(call, f"call_{self.id}_{job.index}_{i}") for i, call in enumerate(calls)]
 
     def _ending(self, done: Done, calls: list[Call], stop: str | None) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Form:
     # --- logprobs --------------------------------------------------------------------------------
 
     def _chat_logprobs(
-        self, tokens: Sequence[Token], score: Score | None = None
+        self, tokens: Sequence[Token], score: Likelihoods | None = None
     ) -> dict[str, Any] | None:
         if not self.logprobs:
             return None
@@ -159,7 +159,7 @@ class Form:
     def _text_logprobs(
         self,
         tokens: Sequence[tuple[int, float | None]],
-        score: Score | None = None,
+        score: Likelihoods | None = None,
         offset: int = 0,
     ) -> dict[str, Any] | None:
         if not self.logprobs:
@@ -190,7 +190,7 @@ class Form:
 
     def chunk(
         self,
-        job: Job,
+        job: Choice,
         text: str,
         tokens: Sequence[Token],
         offset: int = 0,
@@ -207,7 +207,7 @@ class Form:
         choice |= {"finish_reason": None, **self._ids([token for token, _ in tokens])}
         return {**self._head(chunk=True), "choices": [choice | more]}
 
-    def opening(self, job: Job) -> dict[str, Any]:
+    def opening(self, job: Choice) -> dict[str, Any]:
         """Return the first chunk of a choice."""
         chunk = self.chunk(job, "", ())
         if self.kind == "chat":
@@ -232,12 +232,12 @@ class Form:
         choice |= self._ending(done, calls, stop)
         return chunk
 
-    def ending(self, jobs: Sequence[Job], completions: Sequence[Completion]) -> dict[str, Any]:
+    def ending(self, jobs: Sequence[Choice], completions: Sequence[Completion]) -> dict[str, Any]:
         """Return the chunk with the usage."""
         return {**self._head(chunk=True), "choices": [], "usage": usage(jobs, completions)}
 
 
-def usage(jobs: Sequence[Job], completions: Sequence[Completion]) -> dict[str, int]:
+def usage(jobs: Sequence[Choice], completions: Sequence[Completion]) -> dict[str, int]:
     """Count tokens; a prompt that several choices continue counts once."""
     prompts = {id(job.prompt_ids): len(job.prompt_ids) for job in jobs}
     prompt = sum(prompts.values())

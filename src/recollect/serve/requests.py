@@ -72,7 +72,7 @@ class StreamOptions(Body):
     continuous_usage_stats: Literal[False] = False
 
 
-class Asked(Body):
+class GenerationBody(Body):
     """What chats and completions have in common."""
 
     model: str | None = None
@@ -136,7 +136,7 @@ def _check_prompt(value: Any) -> Any:
 Prompt = Annotated[Any, BeforeValidator(_check_prompt)]
 
 
-class CompletionAsked(Asked):
+class CompletionAsked(GenerationBody):
     """A body of /v1/completions."""
 
     prompt: Prompt
@@ -216,7 +216,7 @@ class Prompted(Body):
         return [tool.model_dump(exclude_none=True) for tool in self.tools or []]
 
 
-class ChatAsked(Asked, Prompted):
+class ChatAsked(GenerationBody, Prompted):
     """A body of /v1/chat/completions."""
 
     max_completion_tokens: int | None = Field(None, ge=1)

@@ -21,7 +21,7 @@ from recollect.serve.app import make_app
 from recollect.serve.engine import Engine
 from recollect.serve.service import Service
 from recollect.serve.settings import ServeConfig
-from recollect.serve.source import Source, find_source
+from recollect.serve.source import ModelSource, find_source
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -48,7 +48,7 @@ def run_server(config: ServeConfig) -> int:
 
 
 async def _until_signal(
-    model: LoadedModel, source: Source, config: ServeConfig, listener: socket.socket, key: str
+    model: LoadedModel, source: ModelSource, config: ServeConfig, listener: socket.socket, key: str
 ) -> None:
     name = config.name or source.name
     told = asyncio.Event()

@@ -21,9 +21,9 @@ from recollect.seeds import derive
 from recollect.serve.engine import Engine
 from recollect.serve.prompts import render
 from recollect.serve.refusal import Refusal, too_long
-from recollect.serve.replies import Done, Form, Job, Token
-from recollect.serve.requests import Asked, ChatAsked, ChatMessage, CompletionAsked
-from recollect.serve.settings import Limits
+from recollect.serve.replies import Choice, Done, Form, Token
+from recollect.serve.requests import ChatAsked, ChatMessage, CompletionAsked, GenerationBody
+from recollect.serve.settings import RequestLimits
 from recollect.serve.text import Growing
 from recollect.serve.toolreplies import ToolReader
 from recollect.types import Completion, Sampling
@@ -39,7 +39,7 @@ class Service:
 
     name: str
     engine: Engine
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
     root: str = ""
     """The folder of the tokenizer, for clients on this machine."""
     in_flight: int = 0
@@ -105,7 +105,7 @@ class Service:
 
     # --- jobs ------------------------------------------------------------------------------------
 
-    async def chat(self, asked: ChatAsked) -> tuple[Form, list[Job]]:
+    async def chat(self, asked: ChatAsked) -> tuple[Form, list[Choice]]:
         """Turn a chat into choices to be made."""
         self.check_model(asked.model)
         if asked.max_tokens == 0:
@@ -131,7 +131,7 @@ class Service:
             raise Refusal("top_logprobs needs logprobs: true", param="top_logprobs")
         return _streamable(form, asked), self._jobs(asked, [ids], limit, reader)
 
-    async def text(self, asked: CompletionAsked) -> tuple[Form, list[Job]]:
+    async def text(self, asked: CompletionAsked) -> tuple[Form, list[Choice]]:
         """Turn a text completion into choices to be made."""
         self.check_model(asked.model)
         prompts, tokens = await self._prompts(asked)
@@ -169,11 +169,11 @@ class Service:
 
     def _jobs(
         self,
-        asked: Asked,
+        asked: GenerationBody,
         prompts: Sequence[tuple[int, ...]],
         limit: int,
         reader: ToolReader | None = None,
-    ) -> list[Job]:
+    ) -> list[Choice]:
         """Make n choices of every prompt; each prompt draws as if it were alone."""
         ends = self.tokenizer.end_ids
         if other := set(asked.stop_token_ids or ()).difference(ends):
@@ -183,7 +183,7 @@ class Service:
             )
         seed = secrets.randbits(63) if asked.seed is None else asked.seed & ((1 << 63) - 1)
         n = asked.n or 1
-        jobs: list[Job] = []
+        jobs: list[Choice] = []
         for ids in prompts:
             room = self._room(ids)
             for choice in range(n):
@@ -194,13 +194,13 @@ class Service:
                     stop=asked.stops,
                     seed=derive(seed, choice) if choice else seed,
                 )
-                jobs.append(Job(len(jobs), ids, sampling, reader))
+                jobs.append(Choice(len(jobs), ids, sampling, reader))
         return jobs
 
     # --- replies ---------------------------------------------------------------------------------
 
     @contextmanager
-    def admitted(self, jobs: Sequence[Job]) -> Iterator[None]:
+    def admitted(self, jobs: Sequence[Choice]) -> Iterator[None]:
         """Count choices while they are made; refuse what would be too many."""
         most = self.limits.requests
         if len(jobs) > most:
@@ -218,7 +218,7 @@ class Service:
         finally:
             self.in_flight -= len(jobs)
 
-    async def reply(self, form: Form, jobs: Sequence[Job]) -> dict[str, Any]:
+    async def reply(self, form: Form, jobs: Sequence[Choice]) -> dict[str, Any]:
         """Make all choices and return the answer."""
         tasks = [asyncio.create_task(self._make(form, job)) for job in jobs]
         try:
@@ -227,7 +227,7 @@ class Service:
             for task in tasks:
                 task.cancel()
 
-    async def _make(self, form: Form, job: Job) -> Done:
+    async def _make(self, form: Form, job: Choice) -> Done:
         completion = Completion((), (), "length")
         if job.sampling.max_tokens:
             completion = await self.engine.sample(job.prompt_ids, job.sampling)
@@ -238,7 +238,9 @@ class Service:
         score = await self.engine.score(ids, start, job.sampling.temperature, form.top)
         return Done(job, completion, score)
 
-    async def stream(self, form: Form, jobs: Sequence[Job]) -> AsyncGenerator[dict[str, Any], None]:
+    async def stream(
+        self, form: Form, jobs: Sequence[Choice]
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Make all choices and yield chunks as their tokens come."""
         events: asyncio.Queue[_Event] = asyncio.Queue()
         states = [_Streamed.of(form, job) for job in jobs]
@@ -268,7 +270,7 @@ class Service:
             for task in tasks:
                 task.cancel()
 
-    async def _speak(self, job: Job, events: asyncio.Queue[_Event]) -> None:
+    async def _speak(self, job: Choice, events: asyncio.Queue[_Event]) -> None:
         try:
             done = await self.engine.sample(
                 job.prompt_ids,
@@ -288,7 +290,7 @@ class _Streamed:
     """One choice while it is streamed."""
 
     form: Form
-    job: Job
+    job: Choice
     growing: Growing
     early: bool
     """Whether text can be given before the reply has ended."""
@@ -300,7 +302,7 @@ class _Streamed:
     done: Completion | None = None
 
     @classmethod
-    def of(cls, form: Form, job: Job) -> _Streamed:
+    def of(cls, form: Form, job: Choice) -> _Streamed:
         stops = job.sampling.stop
         growing = job.reader.growing(stops) if job.reader else None
         return cls(
@@ -332,7 +334,7 @@ class _Streamed:
             )
 
 
-def _streamable(form: Form, asked: Asked) -> Form:
+def _streamable(form: Form, asked: GenerationBody) -> Form:
     if asked.stream and (form.top or form.echo):
         raise Refusal("the logprobs of other tokens, and echo, cannot be streamed")
     return form

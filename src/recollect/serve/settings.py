@@ -13,7 +13,7 @@ from recollect.errors import UserError
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """What requests may ask for."""
 
     max_tokens: int = 1024
@@ -52,7 +52,7 @@ class ServeConfig:
     """Memory for keys and values."""
     max_running: int = 256
     """Sequences computed at once; the others wait."""
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
     drain: float = 10.0
     """Seconds that requests may still take once the server is told to stop."""
     ready_file: Path | None = None

@@ -15,7 +15,7 @@ from recollect.train.checkpoint import load_weights
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """Where weights and tokenizer are, and what to call them."""
 
     name: str
@@ -37,7 +37,7 @@ class Source:
         return model
 
 
-def find_source(path: str) -> Source:
+def find_source(path: str) -> ModelSource:
     """Find what there is to serve at a path; of a run, its newest checkpoint."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -53,10 +53,10 @@ def find_source(path: str) -> Source:
     folder = check_folder(path)
     parent = folder.resolve().parent
     exported = folder.resolve().name == "model" and (parent / "checkpoints").is_dir()
-    return Source(parent.name if exported else folder.resolve().name, folder)
+    return ModelSource(parent.name if exported else folder.resolve().name, folder)
 
 
-def _of_run(run: Path) -> Source:
+def _of_run(run: Path) -> ModelSource:
     name, exported = run.resolve().name, run / "model"
     if list_checkpoints(run / "checkpoints"):
         checkpoint = find_checkpoint(run).path
@@ -65,17 +65,17 @@ def _of_run(run: Path) -> Source:
             return _of_checkpoint(checkpoint, run, name)
     if not exported.is_dir():
         raise UserError(f"{run} has no checkpoint yet", "wait for its first one, or name another")
-    return Source(name, check_folder(str(exported)))
+    return ModelSource(name, check_folder(str(exported)))
 
 
-def _of_checkpoint(checkpoint: Path, run: Path, name: str) -> Source:
+def _of_checkpoint(checkpoint: Path, run: Path, name: str) -> ModelSource:
     base, lora = _base(run)
     if not base.is_dir():
         raise UserError(
             f"{checkpoint} needs the model that its run began from, and {base} is not there",
             "put that folder back, or serve the model that a finished run exports (RUN/model)",
         )
-    return Source(name, base, checkpoint, lora)
+    return ModelSource(name, base, checkpoint, lora)
 
 
 def _base(run: Path) -> tuple[Path, LoraConfig]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recollect.commands.stages.file import SHIPPED, StagesOptions, read_plan
-from recollect.commands.stages.plan import Plan
+from recollect.commands.stages.plan import StagePlan
 from recollect.commands.stages.server import arguments
 from recollect.config.presets import TWO_STAGE_MODEL
 from recollect.errors import UserError
@@ -41,7 +41,7 @@ rollout.n = 4
 """
 
 
-def plan_of(tmp_path: Path, text: str, **options: object) -> Plan:
+def plan_of(tmp_path: Path, text: str, **options: object) -> StagePlan:
     file = tmp_path / "file.toml"
     file.write_text(text.replace("FOLDER", str(tmp_path / "runs")))
     return read_plan(StagesOptions(str(file), **options))

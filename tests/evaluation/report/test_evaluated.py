@@ -8,7 +8,7 @@ from pathlib import Path
 
 from recollect.agents.named import agents
 from recollect.evaluation.assessment import assess
-from recollect.evaluation.folder import Store, write_config
+from recollect.evaluation.folder import EvaluationFolder, write_config
 from recollect.evaluation.harness import Harness
 from recollect.evaluation.jobs import Grid
 from recollect.evaluation.report import write_report
@@ -42,7 +42,7 @@ def evaluate(folder: Path) -> Results:
         "versions": {"recollect": "0"},
     }
     write_config(folder, config)
-    store = Store(folder)
+    store = EvaluationFolder(folder)
     try:
         asyncio.run(
             Harness(

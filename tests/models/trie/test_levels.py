@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.models.attention import Heads
-from recollect.models.trie.levels import Part, attend, join, make_parts
+from recollect.models.trie.levels import KernelCall, attend, join, make_parts
 from recollect.models.trie.nodes import cut_large, find_nodes
 from recollect.models.trie.pack import Branch, TriePlan, pack
 
@@ -50,7 +50,7 @@ class Plain:
                 total[own_k] = part.unflatten(1, (-1, times)).sum(2)
         return tuple(grads)
 
-    def _runs(self, part: Part, q, k, v):
+    def _runs(self, part: KernelCall, q, k, v):
         times = q.shape[1] // k.shape[1]
         bounds = zip(part.cu_q.tolist(), part.cu_q.tolist()[1:], strict=False)
         for (a, b), (c, d) in zip(

@@ -19,7 +19,7 @@ from recollect.tasks.documents.document_files import build_documents, sort_input
 from recollect.tasks.documents.documents import PUBLISHED, DocumentTasks, documents_of
 from recollect.tasks.documents.hotpotqa import HOTPOTQA, HotpotQA
 from recollect.tasks.documents.musique import MUSIQUE, Musique
-from recollect.tasks.documents.paragraphs import Dropped, Item
+from recollect.tasks.documents.paragraphs import DroppedRecord, Item
 from recollect.tasks.documents.placement import check_placement, place
 from recollect.tasks.documents.squad import SQUAD, Squad
 from recollect.tasks.documents.twowiki import TWOWIKI, TwoWiki
@@ -321,7 +321,7 @@ def test_odd_records_do_not_spoil_a_file(tmp_path):
     asked = [{"id": "1", "question": "Who?", "answers": None}]
     article = {"title": "A_B", "paragraphs": [{"context": "x", "qas": asked}]}
     (tmp_path / "squad.json").write_text(json.dumps({"data": [article]}))
-    assert [type(found) for found in SQUAD.read([tmp_path / "squad.json"])] == [Dropped]
+    assert [type(found) for found in SQUAD.read([tmp_path / "squad.json"])] == [DroppedRecord]
 
 
 def test_a_mark_before_the_first_character_is_no_text(tmp_path):

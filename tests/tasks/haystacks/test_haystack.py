@@ -15,7 +15,7 @@ from recollect.tasks.haystacks.haystack import (
     NOISE,
     Cycle,
     Listing,
-    Source,
+    Sentences,
     check_place,
     draw_depths,
     plant,
@@ -34,7 +34,7 @@ from recollect.tasks.lengths import estimate_tokens
 def test_planted_text_is_the_haystack_with_the_needles(tokens, chunk_tokens, depths, start):
     needles = [f"Needle {i}." for i in range(len(depths))]
     depths = sorted(depths)
-    planted = plant(Cycle(Source(NOISE), start), needles, depths, tokens, chunk_tokens)
+    planted = plant(Cycle(Sentences(NOISE), start), needles, depths, tokens, chunk_tokens)
     text = " ".join(planted)
     places = [text.index(needle) for needle in needles]
     assert places == sorted(places) and len(set(places)) == len(places)
@@ -55,7 +55,7 @@ def test_planted_text_is_the_haystack_with_the_needles(tokens, chunk_tokens, dep
 
 def test_depths_of_needles_are_depths_of_the_text():
     for depth in (0.0, 0.25, 0.5, 0.75, 1.0):
-        text = " ".join(plant(Cycle(Source(NOISE)), ["NEEDLE"], [depth], 8000, 512))
+        text = " ".join(plant(Cycle(Sentences(NOISE)), ["NEEDLE"], [depth], 8000, 512))
         assert text.index("NEEDLE") / len(text) == pytest.approx(depth, abs=0.01)
 
 
@@ -81,7 +81,7 @@ def test_positions():
 
 def test_a_text_that_is_too_short():
     with pytest.raises(UserError, match="too few"):
-        plant(Cycle(Source(NOISE)), ["A needle that is longer than the whole text."], [0], 8, 8)
+        plant(Cycle(Sentences(NOISE)), ["A needle that is longer than the whole text."], [0], 8, 8)
 
 
 def test_books(tmp_path):

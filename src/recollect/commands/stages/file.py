@@ -11,7 +11,7 @@ from typing import Any
 
 import tyro
 
-from recollect.commands.stages.plan import Outline, Plan, make_plan
+from recollect.commands.stages.plan import Outline, StagePlan, make_plan
 from recollect.commands.stages.vllm import ClusterStages
 from recollect.config.overlay import Where, overlay
 from recollect.config.presets import preset
@@ -29,7 +29,7 @@ OURS = ("name", "folder", "resume", "preset", "training_stage", "fixed_model_api
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceText:
     """A file's text, to say where in it something stands."""
 
     name: str
@@ -73,7 +73,7 @@ class StagesOptions:
     """Show the plan and how far it is; start nothing."""
 
 
-def read_plan(options: StagesOptions) -> Plan:
+def read_plan(options: StagesOptions) -> StagePlan:
     """Read a file of stages, or one that ships under this name."""
     source = _read(options.file)
     try:
@@ -99,12 +99,12 @@ def read_plan(options: StagesOptions) -> Plan:
     return replace(plan, cluster=_cluster(table, source))
 
 
-def _read(name: str) -> Source:
+def _read(name: str) -> SourceText:
     path, shipped = Path(name), SHIPPED / f"{name}.toml"
     if not path.is_file() and shipped.is_file():
         path = shipped
     try:
-        return Source(str(path), path.read_text(encoding="utf-8"))
+        return SourceText(str(path), path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
         raise UserError(
@@ -113,7 +113,7 @@ def _read(name: str) -> Source:
         ) from error
 
 
-def _outlines(common: TrainConfig, tables: Any, source: Source) -> list[Outline]:
+def _outlines(common: TrainConfig, tables: Any, source: SourceText) -> list[Outline]:
     if not isinstance(tables, list) or not tables:
         raise UserError(
             f"{source.name} has no stages", "add one with [[stages]], then train and steps under it"
@@ -121,7 +121,7 @@ def _outlines(common: TrainConfig, tables: Any, source: Source) -> list[Outline]
     return [_outline(common, table, source, i) for i, table in enumerate(tables, start=1)]
 
 
-def _outline(common: TrainConfig, table: Mapping[str, Any], source: Source, i: int) -> Outline:
+def _outline(common: TrainConfig, table: Mapping[str, Any], source: SourceText, i: int) -> Outline:
     where = source.at("stages", i)
     own = {key: table[key] for key in ("train", "name", "start", "fixed") if key in table}
     for key, value in own.items():
@@ -142,7 +142,7 @@ def _outline(common: TrainConfig, table: Mapping[str, Any], source: Source, i: i
     return Outline(role, _settings(common, rest, where), **own)
 
 
-def _whole(common: TrainConfig, table: Any, source: Source) -> TrainConfig | None:
+def _whole(common: TrainConfig, table: Any, source: SourceText) -> TrainConfig | None:
     if isinstance(table, bool):
         table = {} if table else None
     if table is None:
@@ -180,7 +180,7 @@ def _served(common: TrainConfig, table: Any, where: Where) -> ServeConfig:
     return overlay(config, table, where)
 
 
-def _cluster(table: Mapping[str, Any], source: Source) -> ClusterStages | None:
+def _cluster(table: Mapping[str, Any], source: SourceText) -> ClusterStages | None:
     """Read how stages run on verl, if they do."""
     engine = _text(table, "engine", source, ENGINES[0])
     if engine not in ENGINES:
@@ -199,7 +199,7 @@ def _cluster(table: Mapping[str, Any], source: Source) -> ClusterStages | None:
     return overlay(ClusterStages(), given, where)
 
 
-def _text(table: Mapping[str, Any], key: str, source: Source, default: str) -> str:
+def _text(table: Mapping[str, Any], key: str, source: SourceText, default: str) -> str:
     value = table.get(key, default)
     if not isinstance(value, str) or not value:
         raise UserError(f"{source.at()(key)}: {key} is {value!r}", f"{key} should be a text")

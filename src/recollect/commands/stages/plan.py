@@ -57,7 +57,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagePlan:
     """The runs in order: the stages and, unless it is left out, end to end beside them."""
 
     folder: Path
@@ -87,7 +87,7 @@ def make_plan(
     outlines: list[Outline],
     end_to_end: TrainConfig | None,
     serve: ServeConfig,
-) -> Plan:
+) -> StagePlan:
     """Fill in what the outlines leave open and give every run its folder and its model.
 
     A stage starts from the latest model of its role, and its partner is the latest model of the
@@ -114,7 +114,7 @@ def make_plan(
         )
         config = _placed(replace(end_to_end, steps=steps), folder, END_TO_END, base.model.path)
         stages.append(Stage(ROLES, config, BASE))
-    return Plan(folder, tuple(stages), serve)
+    return StagePlan(folder, tuple(stages), serve)
 
 
 def _placed(config: TrainConfig, folder: Path, name: str, model: str) -> TrainConfig:

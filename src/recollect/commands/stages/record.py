@@ -13,7 +13,7 @@ from rich.text import Text
 
 from recollect import files as disk
 from recollect.accuracy import Accuracy
-from recollect.commands.stages.plan import Plan
+from recollect.commands.stages.plan import StagePlan
 from recollect.display.figures import accuracy_table, plain_table
 from recollect.errors import UserError
 
@@ -91,7 +91,7 @@ def markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def show_plan(plan: Plan) -> Table:
+def show_plan(plan: StagePlan) -> Table:
     """Lay out what would be done, and what is done already."""
     results = read_results(plan.folder)
     shown = plain_table()

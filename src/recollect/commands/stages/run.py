@@ -19,7 +19,7 @@ from rich.text import Text
 
 from recollect import files as disk
 from recollect.commands.cluster import train_and_report_on_cluster
-from recollect.commands.stages.plan import END_TO_END, Plan, Stage
+from recollect.commands.stages.plan import END_TO_END, Stage, StagePlan
 from recollect.commands.stages.record import (
     Result,
     read_results,
@@ -37,7 +37,7 @@ from recollect.files import plain
 from recollect.models.model import find_device
 
 
-def run_stages(plan: Plan) -> int:
+def run_stages(plan: StagePlan) -> int:
     """Run what is left of the plan, then show the score after every stage."""
     console = open_console()
     disk.make_folder(plan.folder)
@@ -59,7 +59,7 @@ def run_stages(plan: Plan) -> int:
     return 0
 
 
-def run_stage(stage: Stage, plan: Plan, console: Console) -> Report | None:
+def run_stage(stage: Stage, plan: StagePlan, console: Console) -> Report | None:
     """Train one stage to its end, with the fixed model served; None if it was stopped."""
     with partner(stage, plan, console) as url:
         config = stage.against(url)
@@ -69,7 +69,7 @@ def run_stage(stage: Stage, plan: Plan, console: Console) -> Report | None:
 
 
 @contextmanager
-def partner(stage: Stage, plan: Plan, console: Console) -> Iterator[str]:
+def partner(stage: Stage, plan: StagePlan, console: Console) -> Iterator[str]:
     """Have the fixed model answer at an address while the block runs: ours, or the user's."""
     if not stage.folder:
         yield stage.fixed

@@ -9,14 +9,14 @@ from typing import Any
 
 from recollect.evaluation.report.curves import cost_charts, length_charts
 from recollect.evaluation.report.document import (
-    Agent,
+    AgentName,
     Bar,
     Block,
     Code,
     Document,
     Facts,
     Folded,
-    Paragraph,
+    Prose,
     Quote,
     Section,
     Table,
@@ -92,7 +92,7 @@ def _costs(results: Results, tasks: Sequence[str]) -> list[Block]:
     head = ["agent", "building: read", "written", "answering: read", "written", "calls", "time"]
     head += ["memory", *(["price"] if priced else [])]
     blocks: list[Block] = [
-        Paragraph("Means per episode, in tokens; memory is its size at the episode's end.")
+        Prose("Means per episode, in tokens; memory is its size at the episode's end.")
     ]
     for task in tasks:
         rows: list[list[Value]] = []
@@ -100,7 +100,7 @@ def _costs(results: Results, tasks: Sequence[str]) -> list[Block]:
             if cell.task != task:
                 continue
             cost, n = cell.cost, max(1, cell.cost.episodes)
-            row: list[Value] = [Agent(cell.agent)]
+            row: list[Value] = [AgentName(cell.agent)]
             spent = (cost.build_read, cost.build_written, cost.answer_read, cost.answer_written)
             row += [count(value / n) for value in (*spent, cost.calls)]
             row += [seconds(cost.seconds / n), count(cost.memory_tokens)]
@@ -125,7 +125,7 @@ def _judge(results: Results) -> list[Block]:
     ]
     about = f"{judge.model}, temperature {judge.temperature}, prompt {judge.prompt_hash}."
     return [
-        Paragraph(f"Judged by {about} Its own error, on labelled pairs:"),
+        Prose(f"Judged by {about} Its own error, on labelled pairs:"),
         Table(["error", "rate", "n"], rows),
         Table(["kind of answer", "it is", "accepted", "of"], kinds, 2),
     ]

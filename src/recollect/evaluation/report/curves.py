@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from recollect.evaluation.report.charts import Point, Series, chart
-from recollect.evaluation.report.document import Bar, Block, Charts, Paragraph, Table, Value
+from recollect.evaluation.report.document import Bar, Block, Charts, Prose, Table, Value
 from recollect.evaluation.report.numbers import count, dollars, scored
 from recollect.evaluation.results import Cell
 
@@ -78,7 +78,7 @@ def cost_charts(cells: Sequence[Cell], agents: Sequence[str]) -> list[Block]:
     shown = [agent for agent in agents if any(cell.agent == agent for cell in drawn)]
     blocks: list[Block] = [Charts(svgs, table, shown)]
     if len(drawn) < len(cells):
-        blocks.append(Paragraph("Drawn: the longest task set of each family; the tables have all."))
+        blocks.append(Prose("Drawn: the longest task set of each family; the tables have all."))
     return blocks
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from recollect.evaluation.results import Score
+from recollect.evaluation.results import Estimate
 
 
 @dataclass(frozen=True)
-class Agent:
+class AgentName:
     """An agent's name, where its mark belongs beside it."""
 
     name: str
@@ -23,7 +23,7 @@ class Agent:
 class Bar:
     """A score with its interval."""
 
-    score: Score
+    score: Estimate
     drawn: bool = True
     """Also as a picture, where there is room for one."""
 
@@ -36,14 +36,14 @@ class Best:
 
 
 @dataclass(frozen=True)
-class Noted:
+class Subtitled:
     """A word with a smaller one beneath it."""
 
     text: str
     note: str
 
 
-Value = str | Agent | Bar | Best | Noted
+Value = str | AgentName | Bar | Best | Subtitled
 """What a table's cell holds."""
 
 
@@ -58,7 +58,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Paragraph:
+class Prose:
     """Running text."""
 
     text: str
@@ -112,7 +112,7 @@ class Folded:
     open: bool = False
 
 
-Block = Table | Paragraph | Notice | Code | Facts | Charts | Quote | Folded
+Block = Table | Prose | Notice | Code | Facts | Charts | Quote | Folded
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from recollect.evaluation.report.document import (
-    Agent,
+    AgentName,
     Bar,
     Best,
     Block,
@@ -15,10 +15,10 @@ from recollect.evaluation.report.document import (
     Document,
     Facts,
     Folded,
-    Noted,
     Notice,
-    Paragraph,
+    Prose,
     Quote,
+    Subtitled,
     Table,
     Value,
 )
@@ -42,7 +42,7 @@ def write_markdown(document: Document) -> str:
 def _block(block: Block, level: int) -> Iterator[str]:
     if isinstance(block, Table):
         yield from _table(block)
-    elif isinstance(block, Paragraph):
+    elif isinstance(block, Prose):
         yield _plain(block.text)
     elif isinstance(block, Notice):
         yield f"> **{_plain(block.text)}**"
@@ -78,9 +78,9 @@ def _row(cells: Sequence[str]) -> str:
 def _value(value: Value) -> str:
     if isinstance(value, Best):
         return f"**{_value(value.value)}**"
-    if isinstance(value, Agent):
+    if isinstance(value, AgentName):
         return _plain(value.name)
-    if isinstance(value, Noted):
+    if isinstance(value, Subtitled):
         return f"{_plain(value.text)} ({_plain(value.note)})"
     return scored(value.score) if isinstance(value, Bar) else _plain(value)
 

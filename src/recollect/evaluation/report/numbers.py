@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from recollect.evaluation.results import Score
+from recollect.evaluation.results import Estimate
 
 
 def percent(value: float) -> str:
@@ -12,12 +12,12 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def interval(score: Score) -> str:
+def interval(score: Estimate) -> str:
     """Write a score's interval."""
     return f"{percent(score.low)} to {percent(score.high)}"
 
 
-def scored(score: Score) -> str:
+def scored(score: Estimate) -> str:
     """Write a score with its interval, and how much of it failed."""
     failed = f", {score.n_failed} failed" if score.n_failed else ""
     return f"{percent(score.mean)} ({interval(score)}{failed})"

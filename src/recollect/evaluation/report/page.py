@@ -12,7 +12,7 @@ from html import escape
 
 from recollect.evaluation.report.charts import bar, mark
 from recollect.evaluation.report.document import (
-    Agent,
+    AgentName,
     Bar,
     Best,
     Block,
@@ -20,11 +20,11 @@ from recollect.evaluation.report.document import (
     Code,
     Document,
     Facts,
-    Noted,
     Notice,
-    Paragraph,
+    Prose,
     Quote,
     Section,
+    Subtitled,
     Table,
     Value,
 )
@@ -94,7 +94,7 @@ class _Writer:
         """Write one block."""
         if isinstance(block, Table):
             return self.table(block)
-        if isinstance(block, Paragraph):
+        if isinstance(block, Prose):
             return f"<p>{safe(block.text)}</p>"
         if isinstance(block, Notice):
             return f'<p class="notice" role="note">{safe(block.text)}</p>'
@@ -116,7 +116,7 @@ class _Writer:
 
     def legend(self, agents: Sequence[str]) -> str:
         """Write which mark is whose."""
-        items = "".join(f"<li>{self.value(Agent(agent))}</li>" for agent in agents)
+        items = "".join(f"<li>{self.value(AgentName(agent))}</li>" for agent in agents)
         return f'<ul class="legend">{items}</ul>' if items else ""
 
     def quote(self, quote: Quote) -> str:
@@ -153,13 +153,13 @@ class _Writer:
 
     def name(self, text: str) -> str:
         """Write a column's name, with a mark where it is an agent's."""
-        return self.value(Agent(text)) if text in self.marks else safe(text)
+        return self.value(AgentName(text)) if text in self.marks else safe(text)
 
     def value(self, value: Value) -> str:
         """Write a table's cell."""
         if isinstance(value, Best):
             return f"<strong>{self.value(value.value)}</strong>"
-        if isinstance(value, Agent):
+        if isinstance(value, AgentName):
             drawn = self.marks.get(value.name, "")
             picture = f'<svg class="key" viewBox="-6 -6 12 12" aria-hidden="true">{drawn}</svg>'
             return f'<span class="agent">{picture if drawn else ""}{safe(value.name)}</span>'
@@ -171,6 +171,6 @@ class _Writer:
                 return text
             drawn = bar(score.low, score.mean, score.high)
             return f'<span class="score"><span>{text}</span>{drawn}</span>'
-        if isinstance(value, Noted):
+        if isinstance(value, Subtitled):
             return f"{safe(value.text)} <small>{safe(value.note)}</small>"
         return safe(value)

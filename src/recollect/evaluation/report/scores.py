@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Sequence
 
 from recollect.evaluation.report.document import (
-    Agent,
+    AgentName,
     Bar,
     Best,
     Block,
     Folded,
-    Noted,
     Notice,
-    Paragraph,
+    Prose,
     Section,
+    Subtitled,
     Table,
     Value,
 )
 from recollect.evaluation.report.numbers import count, p_value, percent, signed
-from recollect.evaluation.results import Cell, Comparison, Results, Score
+from recollect.evaluation.results import Cell, Comparison, Estimate, Results
 
 OPEN = 10
 """Task sets up to which their tables are shown at once."""
@@ -44,7 +44,7 @@ def overview(results: Results, tasks: Sequence[str], agents: Sequence[str]) -> l
         cells = {cell.agent: cell for cell in results.cells if cell.task == task}
         some = next(iter(cells.values()))
         best = _best(list(cells.values()))
-        row: list[Value] = [Noted(task, some.primary), str(some.scores[some.primary].n)]
+        row: list[Value] = [Subtitled(task, some.primary), str(some.scores[some.primary].n)]
         row += [_entry(cells.get(agent), best) for agent in agents]
         if closed:
             row.append(Bar(some.closed_book, drawn=False) if some.closed_book else "")
@@ -91,7 +91,7 @@ def _notices(results: Results, agents: Sequence[str]) -> list[Block]:
     ]
     missing = [f"{name} ({why})" for name, why in lacking if name not in agents]
     if missing:
-        notices.append(Paragraph(f"Not run: {'; '.join(missing)}."))
+        notices.append(Prose(f"Not run: {'; '.join(missing)}."))
     return notices
 
 
@@ -109,7 +109,7 @@ def detail(results: Results, task: str, tasks: int) -> Block:
     rows: list[list[Value]] = []
     for cell in cells:
         score = cell.scores[cell.primary]
-        row: list[Value] = [Agent(cell.agent), Bar(score), str(score.n), str(score.n_tasks)]
+        row: list[Value] = [AgentName(cell.agent), Bar(score), str(score.n), str(score.n_tasks)]
         row.append(str(score.n_failed))
         row.append("" if cell.spread is None else f"\u00b1{percent(cell.spread)}")
         row.append(percent(cell.closed_book.mean) if cell.closed_book else "")
@@ -139,8 +139,8 @@ def _compared(agent: str, best: str, pair: Comparison | None) -> list[Value]:
 def _pairs(comparisons: Sequence[Comparison], task: str) -> Table:
     rows: list[list[Value]] = [
         [
-            Agent(c.first),
-            Agent(c.second),
+            AgentName(c.first),
+            AgentName(c.second),
             f"{signed(c.difference)} ({signed(c.low)} to {signed(c.high)})",
             p_value(c.p),
             p_value(c.p_adjusted),
@@ -161,14 +161,14 @@ def metrics(results: Results, tasks: Sequence[str]) -> list[Block]:
     for task in tasks:
         cells = [cell for cell in results.cells if cell.task == task]
         rows: list[list[Value]] = [
-            [Agent(cell.agent), *(_plain(cell.scores.get(name)) for name in names)]
+            [AgentName(cell.agent), *(_plain(cell.scores.get(name)) for name in names)]
             for cell in cells
         ]
         blocks.append(Folded(task, [Table(["agent", *names], rows)]))
     return blocks
 
 
-def _plain(score: Score | None) -> Value:
+def _plain(score: Estimate | None) -> Value:
     return Bar(score, drawn=False) if score else ""
 
 

@@ -29,7 +29,7 @@ a tenth of a millisecond in every layer."""
 
 
 @dataclass(frozen=True)
-class Part:
+class KernelCall:
     """One kernel call: runs of queries, and the run of keys that each of them sees."""
 
     queries: slice | torch.Tensor
@@ -50,7 +50,9 @@ Run = tuple[int, int, list[tuple[int, int]]]
 """Begin and end of the queries, and of every stretch of the keys."""
 
 
-def make_parts(nodes: Nodes, device: torch.device, pairs: int, step: int = STEP) -> list[Part]:
+def make_parts(
+    nodes: Nodes, device: torch.device, pairs: int, step: int = STEP
+) -> list[KernelCall]:
     """Plan the calls: every node with itself, then what stands below the nodes of each depth.
 
     From so many pairs on a call of its own is worth it for a node of round size.
@@ -83,12 +85,12 @@ def make_parts(nodes: Nodes, device: torch.device, pairs: int, step: int = STEP)
     return parts
 
 
-def _part(runs: Sequence[Run], device: torch.device, causal: bool, round_: bool) -> Part:
+def _part(runs: Sequence[Run], device: torch.device, causal: bool, round_: bool) -> KernelCall:
     queries = [(begin, end) for begin, end, _ in runs]
     keys = [stretch for *_, stretches in runs for stretch in stretches]
     sizes_q = [end - begin for begin, end in queries]
     sizes_k = [sum(end - begin for begin, end in stretches) for *_, stretches in runs]
-    return Part(
+    return KernelCall(
         _select(queries, device),
         _select(keys, device),
         _offsets(sizes_q, device),
@@ -132,13 +134,13 @@ class Kernel(Protocol):
         """Do what the function of that name does."""
 
     def forward(
-        self, part: Part, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
+        self, part: KernelCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Take q (Nq, Hq, D), k and v (Nk, Hkv, D); return (Nq, Hq, D) and float32 (Hq, Nq)."""
 
     def backward(
         self,
-        part: Part,
+        part: KernelCall,
         grad: torch.Tensor,
         q: torch.Tensor,
         k: torch.Tensor,
@@ -164,7 +166,7 @@ class Cuda:
         kernels.join(out, lse, part, part_lse)
 
     def forward(
-        self, part: Part, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
+        self, part: KernelCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run a forward kernel."""
         if part.round:
@@ -180,7 +182,7 @@ class Cuda:
 
     def backward(
         self,
-        part: Part,
+        part: KernelCall,
         grad: torch.Tensor,
         q: torch.Tensor,
         k: torch.Tensor,
@@ -219,7 +221,7 @@ class Attend(torch.autograd.Function):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        parts: Sequence[Part],
+        parts: Sequence[KernelCall],
         kernel: Kernel,
         scale: float,
     ) -> torch.Tensor:
@@ -269,7 +271,7 @@ class Attend(torch.autograd.Function):
 
 
 def attend(
-    parts: Sequence[Part],
+    parts: Sequence[KernelCall],
     heads: Heads,
     query: torch.Tensor,
     key: torch.Tensor,

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from recollect.models.attention import Heads, Plan, masked_attention
+from recollect.models.attention import AttentionPlan, Heads, masked_attention
 from recollect.models.transfer import put
 from recollect.models.trie import levels
 from recollect.models.trie.nodes import cut_large, find_nodes
@@ -147,7 +147,7 @@ class FlashPlan:
         ]
         nodes = find_nodes(runs, tokens)
 
-        def parts(width: int) -> list[levels.Part]:
+        def parts(width: int) -> list[levels.KernelCall]:
             pairs = levels.LARGE // width
             return levels.make_parts(cut_large(nodes, runs, pairs), device, pairs)
 
@@ -207,7 +207,7 @@ class Packed:
     """(N,): depth in the trie, which is the position in every row that holds the token."""
     index: list[np.ndarray]
     """For each row, in the order given: where each of its tokens stands among the N."""
-    plan: Plan
+    plan: AttentionPlan
 
 
 def pack(rows: Sequence[Row], device: torch.device | str, share: bool = True) -> Packed:

@@ -52,7 +52,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LocomoQuestion:
     """A question about a conversation, with its answers and where they are."""
 
     index: int
@@ -76,11 +76,11 @@ class Conversation:
     speakers: tuple[str, str]
     sessions: tuple[Session, ...]
     memories: Mapping[Level, tuple[Draft, ...]]
-    questions: tuple[Asked, ...]
+    questions: tuple[LocomoQuestion, ...]
     problems: tuple[str, ...]
     """What was mended or left out, and where."""
 
-    def namespace(self, asked: Asked) -> str:
+    def namespace(self, asked: LocomoQuestion) -> str:
         """Name the base of a question's trials: the same question always has the same name."""
         content = [self.id, asked.index, asked.text, asked.answers, asked.category, asked.evidence]
         digest = hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).hexdigest()
@@ -234,7 +234,7 @@ def _memory(
 
 def _asked(
     qa: Mapping[str, Any], index: int, id: str, where: Mapping[str, int], problems: list[str]
-) -> Asked | None:
+) -> LocomoQuestion | None:
     place, category = f"{id} qa{index}", int(qa.get("category", 0))
     if category not in CATEGORIES:
         problems.append(f"{place}: category {category} is unknown; left out")
@@ -246,7 +246,9 @@ def _asked(
     evidence = _evidence(qa.get("evidence", []), place, where, problems)
     sessions = tuple(sorted({where[dia] for dia in evidence}))
     wrong = str(qa.get("adversarial_answer", "")) if category == ADVERSARIAL else ""
-    return Asked(index, _text(qa, "question", place), answers, category, evidence, sessions, wrong)
+    return LocomoQuestion(
+        index, _text(qa, "question", place), answers, category, evidence, sessions, wrong
+    )
 
 
 def _answers(qa: Mapping[str, Any], place: str, problems: list[str]) -> tuple[str, ...]:

@@ -27,9 +27,9 @@ from recollect.tasks.conversations.locomo import (
     ADVERSARIAL,
     CATEGORIES,
     LEVELS,
-    Asked,
     Conversation,
     Level,
+    LocomoQuestion,
     read_locomo,
     split,
 )
@@ -256,7 +256,7 @@ def _rows(
 
 
 def _row(
-    conversation: Conversation, asked: Asked, index: int, part: str, options: LocomoOptions
+    conversation: Conversation, asked: LocomoQuestion, index: int, part: str, options: LocomoOptions
 ) -> dict[str, Any]:
     place = {"sample_id": conversation.id, "namespace": conversation.namespace(asked)}
     return {
@@ -287,7 +287,7 @@ def _row(
 
 
 def _prompt(
-    conversation: Conversation, asked: Asked, options: LocomoOptions
+    conversation: Conversation, asked: LocomoQuestion, options: LocomoOptions
 ) -> list[dict[str, str]]:
     counts = {level: len(conversation.memories[level]) for level in options.levels}
     a, b = conversation.speakers

@@ -21,8 +21,13 @@ from recollect.errors import UserError
 from recollect.files import replacing
 from recollect.tasks.base import Split
 from recollect.tasks.documents.known import Known
-from recollect.tasks.documents.paragraphs import DocumentSource, Dropped, Item, read_paragraphs
-from recollect.tasks.documents.passages import SPLITS, Passages, PassageWriter
+from recollect.tasks.documents.paragraphs import (
+    DocumentSource,
+    DroppedRecord,
+    Item,
+    read_paragraphs,
+)
+from recollect.tasks.documents.passages import SPLITS, PassageFile, PassageWriter
 from recollect.tasks.files.manifest import (
     Manifest,
     building,
@@ -67,7 +72,7 @@ class DocumentFolder:
     """What a folder holds: passages, and the questions of both splits as Arrow tables."""
 
     manifest: Manifest
-    passages: Passages
+    passages: PassageFile
     tables: Mapping[Split, pa.Table]
 
     @property
@@ -98,7 +103,7 @@ def open_folder(folder: Path, name: str) -> DocumentFolder:
     one = bool(manifest.settings.get("one_per_title", True))
     splits: tuple[Split, ...] = ("train", "test")
     tables = {split: _read(folder / f"{split}.parquet") for split in splits}
-    return DocumentFolder(manifest, Passages(folder / "passages.bin", one), tables)
+    return DocumentFolder(manifest, PassageFile(folder / "passages.bin", one), tables)
 
 
 def _read(path: Path) -> pa.Table:
@@ -216,9 +221,9 @@ class _Sieve:
         found = f"left out are {left}; " if left else ""
         return f"{found}check that these are {source.official}"
 
-    def kept(self, items: Iterable[Item | Dropped]) -> Iterator[Item]:
+    def kept(self, items: Iterable[Item | DroppedRecord]) -> Iterator[Item]:
         for item in items:
-            if isinstance(item, Dropped):
+            if isinstance(item, DroppedRecord):
                 self.dropped[item.reason] += 1
                 if item.detail:
                     self.problems.append(f"{item.place}: {item.reason}: {item.detail}")

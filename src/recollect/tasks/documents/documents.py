@@ -20,7 +20,7 @@ import numpy as np
 from recollect.errors import UserError
 from recollect.seeds import derive
 from recollect.tasks.base import Split
-from recollect.tasks.documents.passages import Passages, Pool
+from recollect.tasks.documents.passages import PassageFile, Pool
 from recollect.tasks.documents.placement import check_placement, place
 from recollect.tasks.lengths import BYTES_PER_TOKEN, parse_length
 from recollect.types import Question, Task
@@ -57,7 +57,7 @@ def documents_of(tokens: int) -> int:
 class DocumentText(Sequence[str]):
     """The documents of one text, numbered from 1, each made when it is asked for."""
 
-    passages: Passages
+    passages: PassageFile
     order: np.ndarray
     """int32: the passage at every place."""
     numbered: bool = True

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from recollect.tasks.documents.documents import DocumentTasks
 from recollect.tasks.documents.paragraphs import (
     DocumentSource,
-    Dropped,
+    DroppedRecord,
     Item,
     Paragraph,
     answer_of,
@@ -36,12 +36,12 @@ class HotpotQA(DocumentTasks):
     folder: Path = Path("data/hotpotqa")
 
 
-def read_hotpotqa(paths: Sequence[Path]) -> Iterator[Item | Dropped]:
+def read_hotpotqa(paths: Sequence[Path]) -> Iterator[Item | DroppedRecord]:
     """Read the distractor setting's files: each item has its paragraphs and supporting facts."""
     return read_supported(paths, join="")
 
 
-def read_supported(paths: Sequence[Path], join: str) -> Iterator[Item | Dropped]:
+def read_supported(paths: Sequence[Path], join: str) -> Iterator[Item | DroppedRecord]:
     """Read items with supporting facts; those without paragraphs of their own come last.
 
     They take the paragraphs of their evidence from a file of paragraphs among the others.
@@ -64,16 +64,16 @@ def read_supported(paths: Sequence[Path], join: str) -> Iterator[Item | Dropped]
 
 def _supported(
     record: dict[str, Any], place: str, paragraphs: Sequence[Paragraph]
-) -> Item | Dropped:
+) -> Item | DroppedRecord:
     """Make an item of a record whose supporting facts name titles of the paragraphs."""
     at = {paragraph.title: i for i, paragraph in reversed(list(enumerate(paragraphs)))}
     names = unique(fact[0] for fact in _facts(record, place))
     missing = [name for name in names if name not in at]
     if missing or not names:
-        return Dropped(place, "evidence not found", ", ".join(missing) or "none is named")
+        return DroppedRecord(place, "evidence not found", ", ".join(missing) or "none is named")
     answers = unique([answer_of(record, place)])
     if not answers:
-        return Dropped(place, "no answer", "it is empty")
+        return DroppedRecord(place, "no answer", "it is empty")
     return Item(
         str(record.get("_id") or record.get("id") or place),
         field_of(record, "question", str, place).strip(),

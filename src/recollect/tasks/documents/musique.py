@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from recollect.tasks.documents.documents import DocumentTasks
 from recollect.tasks.documents.paragraphs import (
     DocumentSource,
-    Dropped,
+    DroppedRecord,
     Item,
     Paragraph,
     answer_of,
@@ -37,16 +37,16 @@ class Musique(DocumentTasks):
     folder: Path = Path("data/musique")
 
 
-def read_musique(paths: Sequence[Path]) -> Iterator[Item | Dropped]:
+def read_musique(paths: Sequence[Path]) -> Iterator[Item | DroppedRecord]:
     """Read MuSiQue's files; the evidence is in the order of the hops."""
     for path in paths:
         for place, record in read_records(path):
             yield _item(record, place)
 
 
-def _item(record: dict[str, Any], place: str) -> Item | Dropped:
+def _item(record: dict[str, Any], place: str) -> Item | DroppedRecord:
     if not record.get("answerable", True):
-        return Dropped(place, "unanswerable")
+        return DroppedRecord(place, "unanswerable")
     rows = field_of(record, "paragraphs", list, place)
     paragraphs = tuple(
         Paragraph(field_of(p, "title", str, place), field_of(p, "paragraph_text", str, place))
@@ -58,7 +58,9 @@ def _item(record: dict[str, Any], place: str) -> Item | Dropped:
     gold = tuple(dict.fromkeys([by_idx[hop] for hop in hops if hop in by_idx] + marked))
     answers = unique([answer_of(record, place), *(record.get("answer_aliases") or ())])
     if not gold or not answers:
-        return Dropped(place, "evidence not found" if answers else "no answer", "there is none")
+        return DroppedRecord(
+            place, "evidence not found" if answers else "no answer", "there is none"
+        )
     category = str(record.get("id", "")).partition("__")[0]  # "2hop", "3hop1" and so on
     question = field_of(record, "question", str, place).strip()
     return Item(str(record.get("id") or place), question, answers, paragraphs, gold, category)

@@ -37,7 +37,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DroppedRecord:
     """A record that is no item, and why: it has no answer, or evidence that is not there."""
 
     place: str
@@ -51,7 +51,7 @@ class DocumentSource:
     """A data set of questions with paragraphs: how it is read and where it comes from."""
 
     name: str
-    read: Callable[[Sequence[Path]], Iterator[Item | Dropped]]
+    read: Callable[[Sequence[Path]], Iterator[Item | DroppedRecord]]
     official: str
     """What the official files are called, and where to get them."""
     one_per_title: bool = True

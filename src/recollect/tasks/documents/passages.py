@@ -87,7 +87,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Passages:
+class PassageFile:
     """The passages of a file, by number. Holds the table's address, not the texts."""
 
     path: Path

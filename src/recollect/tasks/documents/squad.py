@@ -17,7 +17,7 @@ from recollect.seeds import derive
 from recollect.tasks.documents.documents import DocumentTasks
 from recollect.tasks.documents.paragraphs import (
     DocumentSource,
-    Dropped,
+    DroppedRecord,
     Item,
     Paragraph,
     field_of,
@@ -40,7 +40,7 @@ class Squad(DocumentTasks):
     folder: Path = Path("data/squad")
 
 
-def read_squad(paths: Sequence[Path]) -> Iterator[Item | Dropped]:
+def read_squad(paths: Sequence[Path]) -> Iterator[Item | DroppedRecord]:
     """Read SQuAD's files, version 1.1 or 2.0."""
     for path in paths:
         for place, record in read_records(path):
@@ -48,7 +48,7 @@ def read_squad(paths: Sequence[Path]) -> Iterator[Item | Dropped]:
                 yield from _article(article, place)
 
 
-def _article(article: dict[str, Any], place: str) -> Iterator[Item | Dropped]:
+def _article(article: dict[str, Any], place: str) -> Iterator[Item | DroppedRecord]:
     title = field_of(article, "title", str, place).replace("_", " ")
     rows = field_of(article, "paragraphs", list, place)
     texts = [Paragraph(title, field_of(row, "context", str, place)) for row in rows]
@@ -57,7 +57,7 @@ def _article(article: dict[str, Any], place: str) -> Iterator[Item | Dropped]:
             id = str(asked.get("id"))
             answers = unique(answer["text"] for answer in asked.get("answers") or ())
             if asked.get("is_impossible") or not answers:
-                yield Dropped(f"{place} question {id}", "unanswerable")
+                yield DroppedRecord(f"{place} question {id}", "unanswerable")
                 continue
             # Keyed by the question: the same neighbours, whatever else is in the file.
             others = [text for i, text in enumerate(texts) if i != number]

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from recollect.tasks.documents.documents import DocumentTasks
 from recollect.tasks.documents.hotpotqa import read_supported
-from recollect.tasks.documents.paragraphs import DocumentSource, Dropped, Item
+from recollect.tasks.documents.paragraphs import DocumentSource, DroppedRecord, Item
 
 OFFICIAL = (
     "train.json and dev.json of data_ids_april7.zip from"
@@ -30,7 +30,7 @@ class TwoWiki(DocumentTasks):
     folder: Path = Path("data/2wikimultihopqa")
 
 
-def read_twowiki(paths: Sequence[Path]) -> Iterator[Item | Dropped]:
+def read_twowiki(paths: Sequence[Path]) -> Iterator[Item | DroppedRecord]:
     """Read the data set's files, whose sentences bring no spaces of their own."""
     return read_supported(paths, join=" ")
 

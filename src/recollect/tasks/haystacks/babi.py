@@ -48,7 +48,7 @@ _DIRECTIONS = MappingProxyType({"n": "north", "e": "east", "s": "south", "w": "w
 
 
 @dataclass(frozen=True)
-class Asked:
+class BabiQuestion:
     """A question, the facts that were told before it, and which of them it needs."""
 
     facts: tuple[str, ...]
@@ -61,7 +61,7 @@ class Asked:
 
 
 @lru_cache(maxsize=40)
-def read_babi(folder: Path, task: str, split: Split) -> tuple[Asked, ...]:
+def read_babi(folder: Path, task: str, split: Split) -> tuple[BabiQuestion, ...]:
     """Read the questions of a split: of its own file, or without one a half of the other's."""
     files = babi_files(folder, task)
     if not files:
@@ -74,7 +74,7 @@ def read_babi(folder: Path, task: str, split: Split) -> tuple[Asked, ...]:
     return tuple(asked for asked in parse_babi(text, task) if asked.story % 2 == half)
 
 
-def parse_babi(text: str, task: str) -> Iterator[Asked]:
+def parse_babi(text: str, task: str) -> Iterator[BabiQuestion]:
     """Read the questions of one file, each with what was told before it."""
     for story in re.split(r"^(?=1 )", text, flags=re.MULTILINE):
         facts: dict[int, str] = {}
@@ -95,7 +95,7 @@ def parse_babi(text: str, task: str) -> Iterator[Asked]:
                 what = f"bAbI's {task} has a question without supporting facts: {line[:80]!r}"
                 raise UserError(what, "give the files with supporting facts") from None
             answers = accepted(rest[0].strip(), task)
-            yield Asked(tuple(facts.values()), places, said.strip(), answers, digest)
+            yield BabiQuestion(tuple(facts.values()), places, said.strip(), answers, digest)
 
 
 def accepted(answer: str, task: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from recollect.seeds import derive
 from recollect.tasks.base import Split
-from recollect.tasks.haystacks.babi import HINTS, TASKS, Asked, read_babi
+from recollect.tasks.haystacks.babi import HINTS, TASKS, BabiQuestion, read_babi
 from recollect.tasks.haystacks.haystack import Position, draw_depths, plant, read_books, weigh
 from recollect.tasks.haystacks.hidden import FULL, HiddenEvidence
 from recollect.tasks.splits import pick
@@ -54,7 +54,7 @@ class BabiLong(HiddenEvidence):
         rng = Random(derive("babilong", self.variant, "text", seed, split, index, number))
         return self._hidden(items[number], number, f"{split}-{seed}-{index}", rng)
 
-    def _hidden(self, asked: Asked, number: int, name: str, rng: Random) -> Task:
+    def _hidden(self, asked: BabiQuestion, number: int, name: str, rng: Random) -> Task:
         depths = draw_depths(len(asked.facts), rng, self.position, self.depth)
         haystack = read_books(self.folder / "books").cycle(rng)
         chunks = plant(haystack, asked.facts, depths, self._room, self.chunk_tokens)
@@ -75,7 +75,7 @@ class BabiLong(HiddenEvidence):
         return int(FULL * self.tokens) - _QUESTION_TOKENS
 
     @cached_property
-    def _items(self) -> dict[Split, tuple[Asked, ...]]:
+    def _items(self) -> dict[Split, tuple[BabiQuestion, ...]]:
         splits: tuple[Split, ...] = ("train", "test")
         most = _STORY * self._room
         return {

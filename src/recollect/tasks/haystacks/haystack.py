@@ -66,7 +66,7 @@ class Haystack(Protocol):
 class Cycle:
     """A source of sentences that starts somewhere and begins again after its end."""
 
-    source: Source
+    source: Sentences
     start: int = 0
 
     def sentence(self, index: int) -> str:
@@ -100,7 +100,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Source:
+class Sentences:
     """Sentences of books, or of anything, with the tokens up to the end of each."""
 
     sentences: tuple[str, ...]
@@ -232,7 +232,7 @@ def book_paths(folder: Path) -> list[Path]:
 
 
 @lru_cache(maxsize=2)
-def read_books(folder: Path) -> Source:
+def read_books(folder: Path) -> Sentences:
     """Read the sentences of all books of a folder."""
     sentences: list[str] = []
     for path in book_paths(folder):
@@ -244,7 +244,7 @@ def read_books(folder: Path) -> Source:
         sentences += split_sentences(_without_licence(text))
     if not sentences:
         raise UserError(f"the folder of books {folder} holds no text", _BOOKS)
-    return Source(tuple(sentences))
+    return Sentences(tuple(sentences))
 
 
 def _without_licence(text: str) -> str:

@@ -22,7 +22,7 @@ from recollect.tasks.haystacks.haystack import (
     NOISE,
     Haystack,
     Position,
-    Source,
+    Sentences,
     draw_depths,
     plant,
     read_books,
@@ -146,7 +146,7 @@ class Ruler(HiddenEvidence):
             keys = tuple(key_in(sentence) for sentence in hidden.sentences)
             return needle_hay(NEEDLES[self.variant], rng.getrandbits(63), keys)
         if hay == "noise":
-            return Source(NOISE).cycle(rng)
+            return Sentences(NOISE).cycle(rng)
         books = self.folder / "books"
         if not books.is_dir():
             raise UserError(

@@ -53,7 +53,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Work:
+class RecipeStep:
     """One step of a recipe. The defaults are MemAgent's for 7B: 200 documents, batch 128, n 16."""
 
     tasks: int = 128
@@ -130,7 +130,7 @@ class Step:
 
 def simulate(
     shape: Shape,
-    work: Work,
+    work: RecipeStep,
     nodes: int,
     gpus_per_node: int = 8,
     cache_tokens: int = 595_000,
@@ -162,7 +162,7 @@ def simulate(
     )
 
 
-def _decode(shape: Shape, work: Work, gpus: int, cache_tokens: int, rates: Rates) -> float:
+def _decode(shape: Shape, work: RecipeStep, gpus: int, cache_tokens: int, rates: Rates) -> float:
     """Sample: the average chain with a full GPU, then the slowest one nearly alone."""
     context = work.read / work.contexts + work.memory
     waiting = math.ceil(work.episodes / gpus)

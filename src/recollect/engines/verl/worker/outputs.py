@@ -14,7 +14,7 @@ from recollect.types import Context, Episode, Turn
 
 
 @dataclass(frozen=True)
-class Row:
+class VerlRow:
     """What verl is told of one context."""
 
     prompt_ids: list[int]
@@ -34,7 +34,7 @@ def trained_contexts(episode: Episode) -> list[Context]:
     return [context for context in episode.contexts if context.trainable and context.turns]
 
 
-def make_row(context: Context, window: int) -> Row:
+def make_row(context: Context, window: int) -> VerlRow:
     """Cut a context into prompt and response; nothing is left out, and nothing added."""
     if not context.exact:
         raise ValueError(f"{context.label or context.role}: its tokens are not those of its model")
@@ -51,7 +51,9 @@ def make_row(context: Context, window: int) -> Row:
         mask[turn.start - first : turn.end - first] = 1
         logprobs[turn.start - first : turn.end - first] = turn.logprobs
     ids = list(context.ids)
-    return Row(ids[:first], ids[first:last], mask.tolist(), logprobs.tolist(), len(context.turns))
+    return VerlRow(
+        ids[:first], ids[first:last], mask.tolist(), logprobs.tolist(), len(context.turns)
+    )
 
 
 def compact(episode: Episode) -> Episode:

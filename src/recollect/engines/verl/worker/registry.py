@@ -42,7 +42,7 @@ class Final:
 
 
 @dataclass
-class Tally:
+class LeaseTally:
     """What one run's trials came to."""
 
     opened: int = 0
@@ -66,7 +66,7 @@ class Registry:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lease, self.kept, self.clock = lease, kept, clock
-        self.tally = Tally()
+        self.tally = LeaseTally()
         self._open: dict[str, Open] = {}
         self._heard: OrderedDict[str, float] = OrderedDict()  # owners, the longest silent first
         self._finals: OrderedDict[str, Final] = OrderedDict()
