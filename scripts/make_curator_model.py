@@ -143,7 +143,7 @@ def make_tokenizer() -> HFTokenizer:
 def make_rows(teacher: Teacher, tasks: int) -> list[Row]:
     """Let the teacher run the preset's agent on training tasks of its own."""
     model = Model(teacher, Renderer(teacher.tokenizer))
-    rollout = Rollout(make_agent(PRESET), {"memory": model}, make_reward(PRESET, model))
+    rollout = Rollout(make_agent(PRESET), {"memory": model}, make_reward(PRESET, {"memory": model}))
     family = [PRESET.tasks.task(i, derive("warm start")) for i in range(tasks)]
     groups = asyncio.run(rollout.groups(family, 1, ("warm start",)))
     failed = [episode.failure for [episode] in groups if not episode.ok]

@@ -24,10 +24,11 @@ from warm_start import END, fit, make_network, save
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import GatedAgent, GatedPrompts
 from recollect.commands.train import run_training
-from recollect.config.rewards import AnswerConfig, GatesConfig
 from recollect.config.rollout import ValidationConfig
 from recollect.config.train import TrainConfig
 from recollect.models.model import HFTokenizer
+from recollect.rewards.answers import AnswerReward
+from recollect.rewards.reading import GateReward
 from recollect.types import Completion, Sampling
 
 TAGS = ("<check>", "</check>", "<update>", "</update>", "<next>", "</next>")
@@ -54,7 +55,7 @@ def settings(model: Path) -> TrainConfig:
                 answer="{problem}\nMemory: {memory}\nAnswer:",
             ),
         ),
-        reward=GatesConfig(),
+        reward=GateReward(),
         outcome_share=0.9,
         val=ValidationConfig(tasks=256, temperature=1.0, lengths=(1, 2, 4), length_tasks=256),
         steps=60,
@@ -155,7 +156,7 @@ def main() -> None:
         if options.once:
             config = replace(config, tasks=replace(config.tasks, updates=0.0))
         if options.answers_only:
-            config = replace(config, reward=AnswerConfig(), outcome_share=1.0)
+            config = replace(config, reward=AnswerReward(), outcome_share=1.0)
         run_training(replace(config, folder=options.out / "runs"))
 
 

@@ -10,15 +10,11 @@ from recollect.bounds import ABOVE_0, DECAY, FINITE, FROM_0, FROM_1, NUCLEUS, SH
 from recollect.cli import main
 from recollect.config.engine import LoraConfig, LossConfig, ModelConfig, OptimConfig
 from recollect.config.presets import PRESETS
-from recollect.config.rewards import (
-    AnswerAndToolsConfig,
-    CallbacksConfig,
-    DeltaConfig,
-    GatesConfig,
-    RoundsConfig,
-)
 from recollect.errors import UserError
 from recollect.models.model import load_model
+from recollect.rewards.answers import AnswerAndTools
+from recollect.rewards.memory_delta import MemoryDelta
+from recollect.rewards.reading import CallbackReward, GateReward, RoundReward
 
 WRONG = {
     "optim.clip-norm": ("-1", "0", "nan"),
@@ -83,12 +79,12 @@ def test_of_several_numbers_each_counts(capsys):
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
     [
-        (AnswerAndToolsConfig, "boxed_bonus", math.nan),
-        (CallbacksConfig, "callback", math.inf),
-        (GatesConfig, "late", math.nan),
-        (RoundsConfig, "bonus", math.nan),
-        (DeltaConfig, "growth_penalty", -1.0),
-        (DeltaConfig, "growth_budget", 0),
+        (AnswerAndTools, "boxed_bonus", math.nan),
+        (CallbackReward, "callback", math.inf),
+        (GateReward, "late", math.nan),
+        (RoundReward, "bonus", math.nan),
+        (MemoryDelta, "growth_penalty", -1.0),
+        (MemoryDelta, "growth_budget", 0),
     ],
 )
 def test_rewards_are_numbers(kind, name, value):
@@ -100,7 +96,7 @@ def test_what_has_sense_is_taken():
     OptimConfig(lr=0.0, warmup_steps=0, betas=(0.0, 0.0), weight_decay=0.0, clip_norm=math.inf)
     LossConfig(clip_low=10.0, clip_high=math.inf, tis_cap=math.inf, kl_coef=0.0)
     ModelConfig(recompute=1.0, lora=LoraConfig(rank=0))
-    GatesConfig(early=-1.0, late=0.5)
+    GateReward(early=-1.0, late=0.5)
 
 
 @pytest.mark.parametrize(

@@ -101,17 +101,20 @@ def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
     """Take a preset and lay the given settings over it."""
     import tyro
 
+    from recollect.config.arguments import settings_registry
     from recollect.config.presets import preset
+    from recollect.config.published import Arguments
 
     name = args.pop(0) if args and not args[0].startswith("-") else default_preset
     return tyro.cli(
-        TrainConfig,
-        default=preset(name),
+        Arguments,
+        default=Arguments.of(preset(name)),
         args=args,
         prog=f"recollect {verb} {name}",
         description=f"Settings of preset {name}, each with its value unless you give another.",
         config=(tyro.conf.AvoidSubcommands,),
-    )
+        registry=settings_registry(),
+    ).config
 
 
 def _train(args: list[str]) -> int:

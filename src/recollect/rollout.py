@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from recollect.agents.base import Agent
+from recollect.agents.base import Agent, open_memory
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency import concurrently
 from recollect.errors import BoundaryError, UserError, boundary
@@ -122,7 +122,7 @@ class Rollout:
 
     async def _run(self, episode: Episode, chats: Chats) -> None:
         with boundary("memory"):
-            memory = self.agent.new_memory(episode.task)
+            memory = open_memory(self.agent, episode.task)
         episode.ops = memory.ops
         try:
             with boundary("agent"):

@@ -10,8 +10,7 @@ from recollect.advantages import step_advantages
 from recollect.agents.callback import NOTHING_RECALLED, CallbackAgent, CallbackPrompts
 from recollect.agents.fold import NO_MEMORY
 from recollect.errors import UserError
-from recollect.rewards.answers import AnswerReward
-from recollect.rewards.reading import WithCallbacks
+from recollect.rewards.reading import CallbackReward
 from recollect.types import Episode, Question, Task
 from tests.support.play import Played, play
 
@@ -123,7 +122,7 @@ def test_settings_and_prompts_are_checked():
 
 def scored(played: Played, task: Task, **weights: float) -> Episode:
     episode = Episode(task, 0, played.contexts, played.memory.ops, played.answers)
-    score = asyncio.run(WithCallbacks(AnswerReward(), **weights)(episode, played.memory))
+    score = asyncio.run(CallbackReward(**weights)(episode, played.memory))
     for context, own, step in zip(played.contexts, score.contexts, score.steps, strict=True):
         context.reward, context.steps = own, step
     episode.reward, episode.scores = score.reward, score.parts

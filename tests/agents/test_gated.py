@@ -11,8 +11,7 @@ from recollect.advantages import group_advantages, grpo, mixed, step_advantages
 from recollect.agents.fold import NO_MEMORY, FoldAgent
 from recollect.agents.gated import GatedAgent, GatedPrompts
 from recollect.errors import UserError
-from recollect.rewards.answers import AnswerReward
-from recollect.rewards.reading import WithGates
+from recollect.rewards.reading import GateReward
 from recollect.types import Episode, Question, Task
 from tests.support.play import Played, play
 
@@ -36,7 +35,7 @@ def told(agent: GatedAgent, task: Task, *replies: str, answer: str = "\\boxed{x}
     return play(agent, task, write=lambda _: next(left), answer=lambda _: answer)
 
 
-def scored(played: Played, task: Task, reward: WithGates = WithGates(AnswerReward())) -> Episode:
+def scored(played: Played, task: Task, reward: GateReward = GateReward()) -> Episode:
     """Enter an episode's score into it as a rollout does."""
     episode = Episode(task, 0, played.contexts, played.memory.ops, played.answers)
     score = asyncio.run(reward(episode, played.memory))

@@ -18,7 +18,7 @@ from recollect.chat.rendering import Renderer
 from recollect.errors import UserError
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.answers import AnswerReward, WithMemoryRecall
-from recollect.rewards.reading import WithRounds
+from recollect.rewards.reading import RoundReward
 from recollect.types import Completion, Episode, Question, Sampling, Task
 from tests.support.play import TOKENIZER, Played, play
 
@@ -229,9 +229,9 @@ def test_a_failing_reader_ends_the_episode_and_leaves_nobody_behind():
 # --- rewards --------------------------------------------------------------------------------------
 
 
-def scored(played: Played, task: Task, rounds: int = 3, reward=WithRounds) -> Episode:
+def scored(played: Played, task: Task, rounds: int = 3, reward=RoundReward) -> Episode:
     episode = Episode(task, 0, played.contexts, played.memory.ops, played.answers)
-    score = asyncio.run(reward(AnswerReward(), rounds)(episode, played.memory))
+    score = asyncio.run(reward(max_rounds=rounds)(episode, played.memory))
     for context, own in zip(played.contexts, score.contexts, strict=True):
         context.reward = own
     episode.reward, episode.scores = score.reward, score.parts

@@ -251,7 +251,7 @@ def test_the_policy_reads_what_was_found_and_nothing_else():
         seen.append(prompt)
         return reads(prompt)
 
-    delta = MemoryDelta(policy_reader(script))
+    delta = MemoryDelta(reads=policy_reader(script))
     score = reward(delta, TASK, SMALL, lambda s: s.add("Ada did move to Oslo"))
     assert score.reward == 1.0 and score.parts["before"] == 0.0
     assert "Ada did the washing" in seen[0] and "Question: Where did Ada move?" in seen[0]
@@ -266,7 +266,7 @@ def test_the_base_is_read_once_per_question_however_many_episodes_ask():
         await asyncio.sleep(0)
         return reads(prompt)
 
-    delta = MemoryDelta(policy_reader(script))
+    delta = MemoryDelta(reads=policy_reader(script))
 
     async def main() -> None:
         episodes = [Episode(TASK, i, answers=[""]) for i in range(30)]
@@ -282,7 +282,7 @@ def test_the_base_is_read_once_per_question_however_many_episodes_ask():
 
 def test_what_reads_alike_scores_alike_even_if_the_reader_is_noisy():
     answers = iter(["Oslo", "nowhere", "Oslo"])
-    delta = MemoryDelta(policy_reader(lambda _prompt: next(answers)))
+    delta = MemoryDelta(reads=policy_reader(lambda _prompt: next(answers)))
     assert reward(delta, TASK, SMALL).reward == 0.0
     assert reward(delta, TASK, SMALL, lambda s: s.add("unrelated")).reward == 0.0
 
@@ -295,7 +295,7 @@ def test_an_endpoint_reads_and_another_judges():
 
     with chat_server(respond) as server:
         model = RemoteModel(server.url)
-        delta = MemoryDelta(TextReader(model, Judge(model)))
+        delta = MemoryDelta(reads=TextReader(model, Judge(model)))
         score = reward(delta, TASK, SMALL, lambda s: s.add("Ada did move to Oslo"))
     assert (score.reward, score.parts["before"], score.parts["answer"]) == (1.0, 0.0, 1.0)
 
@@ -322,7 +322,7 @@ def test_a_failing_reader_or_judge_fails_the_episode_and_is_never_a_zero(status:
 
     with chat_server(respond) as server:
         model = RemoteModel(server.url, retries=0)
-        delta = MemoryDelta(TextReader(model, Judge(model)))
+        delta = MemoryDelta(reads=TextReader(model, Judge(model)))
         rollout = Rollout(Writer("Ada did move to Oslo"), {}, delta)
         groups = asyncio.run(rollout.groups([TASK], 3, (0,)))
     for episode in groups[0]:
@@ -335,7 +335,7 @@ def test_a_reader_beyond_its_range_and_a_memory_that_is_no_store_are_errors():
         return 2.0
 
     with pytest.raises(ValueError, match="outside"):
-        reward(MemoryDelta(wild), TASK, SMALL)
+        reward(MemoryDelta(reads=wild), TASK, SMALL)
     with pytest.raises(UserError, match="needs a store"):
         asyncio.run(MemoryDelta()(Episode(TASK, 0, answers=[""]), TextMemory()))
 
@@ -343,7 +343,7 @@ def test_a_reader_beyond_its_range_and_a_memory_that_is_no_store_are_errors():
         raise OSError("gone")
 
     with pytest.raises(BoundaryError, match="reader: OSError: gone"):
-        reward(MemoryDelta(broken), TASK, SMALL)
+        reward(MemoryDelta(reads=broken), TASK, SMALL)
 
 
 def test_contexts_that_answered_earn_their_own_score():

@@ -46,7 +46,7 @@ def test_all_references_count():
     question = replace(preset("ruler").tasks.task(0).questions[0], answers=("111", "222"))
     task = replace(preset("ruler").tasks.task(0), questions=(question,))
     half = Episode(task, 0, answers=["It is \\boxed{222}"])
-    score = asyncio.run(make_reward(config, None)(half, TextMemory()))
+    score = asyncio.run(make_reward(config, {})(half, TextMemory()))
     assert score.reward == 0.5
 
 

@@ -14,6 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from recollect.accuracy import Accuracy
+from recollect.agents.base import Agent
 from recollect.agents.callback import CallbackAgent, CallbackPrompts
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent, GatedPrompts
@@ -22,13 +23,13 @@ from recollect.agents.parallel import ParallelAgent
 from recollect.agents.parallel_prompts import ParallelPrompts
 from recollect.cli import main
 from recollect.commands.dry_run import estimate
-from recollect.config.agents import AgentConfig
 from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
 from recollect.config.presets import PRESETS, preset
+from recollect.config.published import Arguments
 from recollect.config.rollout import LocalConfig, RolloutConfig, ValidationConfig
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
-from recollect.rewards.reading import WithCallbacks, WithGates, WithRounds
+from recollect.rewards.reading import CallbackReward, GateReward, RoundReward
 from recollect.rollout import Group
 from recollect.runs.episodes import read_episodes
 from recollect.runs.run import Run, read_metrics
@@ -136,7 +137,7 @@ def teach(network: LlamaForCausalLM, hf: PreTrainedTokenizerFast, rng: Random) -
 def settings(name: str, model: Path) -> TrainConfig:
     """The preset with its reward and its share, on made-up stories and in few tokens."""
     kinds = {"gated": GatedAgent, "callback": CallbackAgent, "parallel": ParallelAgent}
-    agent: AgentConfig = kinds[name](
+    agent: Agent = kinds[name](
         chunk_size=None, max_memory_tokens=12, max_answer_tokens=5, prompts=PROMPTS[name]
     )
     if isinstance(agent, ParallelAgent):
@@ -231,20 +232,20 @@ def test_the_rest_of_an_episode_can_be_run_again(name, model):
 
 
 def test_each_preset_has_its_reward_and_no_other_agent_takes_it():
-    kinds = {"callback": WithCallbacks, "gated": WithGates, "parallel": WithRounds}
+    kinds = {"callback": CallbackReward, "gated": GateReward, "parallel": RoundReward}
     for name, kind in kinds.items():
-        assert isinstance(make_reward(PRESETS[name], None), kind)
-        with pytest.raises(UserError, match="the reward is for how"):
+        assert isinstance(PRESETS[name].reward, kind)
+        with pytest.raises(UserError, match=r"this reward needs a .*; the agent is FoldAgent"):
             replace(PRESETS[name], agent=FoldAgent())
-    both = make_reward(replace(PRESETS["parallel"], outcome_share=0.5), None)
-    assert isinstance(both.outcome, WithRounds) and both.outcome.max_rounds == 3
+    both = make_reward(replace(PRESETS["parallel"], outcome_share=0.5), {})
+    assert isinstance(both.outcome, RoundReward) and both.outcome.max_rounds == 3
 
 
 def test_they_are_named_where_agents_are_chosen():
     known = agents(chunk_size=100, max_memory_tokens=50, max_answer_tokens=20)
     for name in ("callback", "gated", "parallel"):
         assert (known[name].chunk_size, known[name].max_answer_tokens) == (100, 20)
-        named = replace(preset("recall"), agent_name_override=name).agent
+        named = Arguments.of(preset("recall"), agent_name_override=name).config.agent
         assert type(named) is type(known[name])
         assert (named.chunk_size, named.max_memory_tokens) == (512, 128)
 

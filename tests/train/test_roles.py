@@ -19,9 +19,9 @@ from recollect.agents.gated import GatedAgent
 from recollect.cli import _config, main
 from recollect.commands.held_out import evaluate
 from recollect.commands.train import run_training, train_and_report
-from recollect.config.agents import named_agent
 from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
 from recollect.config.presets import DEMO_MODEL, PRESETS, preset
+from recollect.config.published import Arguments, named_agent
 from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.config.train import TrainConfig
@@ -69,14 +69,16 @@ def test_the_published_names_are_another_way_to_say_it():
     stage = ["two_stage", "--training-stage", "memory", "--fixed-model-api", URL]
     assert _config(stage, "train", "demo").models == given.models
     assert given.models.learning == ("memory",) and given.models.fixed == ("answer",)
-    qa = replace(preset("demo"), training_stage="qa", fixed_model_api=URL)
+    qa = Arguments.of(preset("demo"), training_stage="qa", fixed_model_api=URL).config
     assert (qa.models.memory, qa.models.answer) == (URL, "trainable")
     assert replace(qa, steps=7).models == qa.models
     assert preset("demo").models.learning == ROLES
-    bank = replace(PRESETS["ledger"], agent_name_override="tool_mem_agent_twostage")
+    ledger = PRESETS["ledger"]
+    bank = Arguments.of(ledger, agent_name_override="tool_mem_agent_twostage").config
     assert isinstance(bank.agent, BankAgent)
     own = FoldAgent(chunk_size=7)
-    assert replace(preset("ledger"), agent=own, agent_name_override="mem_agent").agent is own
+    given = replace(ledger, agent=own)
+    assert Arguments.of(given, agent_name_override="mem_agent").config.agent is own
 
 
 def test_another_agent_takes_over_all_that_it_has_too():
@@ -158,7 +160,7 @@ def test_a_setting_that_another_agent_does_not_have_is_refused(start, agent, los
 )
 def test_mistakes_are_named_as_the_seed_names_them(changes, says):
     with pytest.raises(UserError, match=says):
-        replace(preset("demo"), **changes)
+        replace(Arguments.of(preset("demo")), **changes).config  # noqa: B018
 
 
 def test_nothing_to_train_is_no_run(tmp_path):

@@ -15,7 +15,6 @@ from recollect.agents.fold import FoldAgent
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
 from recollect.config.presets import PRESETS
-from recollect.config.rewards import AnswerAndToolsConfig, AnswerConfig, DeltaConfig
 from recollect.config.train import EmbedConfig
 from recollect.errors import UserError
 from recollect.memory.bank_tools import BankTools
@@ -78,11 +77,12 @@ def test_locomo_goes_round_its_tasks_and_shows_held_out_ones_once(folder):
 
 
 def test_rewards_are_made_from_plain_settings():
-    assert isinstance(make_reward(DEMO, speaking()), AnswerReward)
-    reward = make_reward(replace(CURATOR, reward=DeltaConfig(reader="policy")), speaking("tea"))
-    assert isinstance(reward, MemoryDelta) and isinstance(reward.reader, TextReader)
+    assert isinstance(make_reward(DEMO, {}), AnswerReward)
+    models = {"answer": speaking("tea")}
+    reward = make_reward(replace(CURATOR, reward=MemoryDelta(reader="policy")), models)
+    assert isinstance(reward, MemoryDelta) and isinstance(reward.reads, TextReader)
     task = CURATOR.tasks.task(0)
-    answered = asyncio.run(reward.reader(task, 0, ()))
+    answered = asyncio.run(reward.reads(task, 0, ()))
     assert answered == float(task.questions[0].answers[0] == "tea")
 
 
@@ -112,16 +112,16 @@ def test_a_bank_searches_by_meaning_where_it_is_told_to():
 
 
 def test_the_reward_for_answers_and_tools_is_made_from_plain_settings():
-    reward = make_reward(replace(DEMO, reward=AnswerAndToolsConfig("token_f1", 0.25, 0.1)), None)
-    assert reward == AnswerAndTools(token_f1, 0.25, 0.1)
+    reward = make_reward(replace(DEMO, reward=AnswerAndTools("token_f1", 0.25, 0.1)), {})
+    assert reward == AnswerAndTools("token_f1", 0.25, 0.1) and reward.score is token_f1
 
 
 def test_settings_that_do_not_go_together():
     dense = Retrieval(mode="dense")
     cases = {
-        "no vectors": lambda: replace(CURATOR, reward=DeltaConfig(retrieval=dense)),
-        "gives no answers": lambda: replace(CURATOR, reward=AnswerConfig()),
-        "no answers to reward": lambda: replace(CURATOR, reward=AnswerAndToolsConfig()),
+        "no vectors": lambda: replace(CURATOR, reward=MemoryDelta(retrieval=dense)),
+        "gives no answers": lambda: replace(CURATOR, reward=AnswerReward()),
+        "no answers to reward": lambda: replace(CURATOR, reward=AnswerAndTools()),
         "finds no memories": lambda: replace(CURATOR, tasks=Recall()),
         "edits none": lambda: replace(CURATOR, agent=FoldAgent()),
     }

@@ -8,6 +8,7 @@ import pytest
 
 from recollect.commands.stages.server import served
 from recollect.config.presets import TWO_STAGE_MODEL, preset
+from recollect.config.published import Arguments
 from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.engines.verl.worker.outputs import trained_contexts
 from recollect.runs.episodes import read_episodes
@@ -59,10 +60,8 @@ def memory_stage(tmp_path_factory):
     serve = ServeConfig(str(TWO_STAGE_MODEL), device="cpu", dtype="float32")
     with served(serve, folder / "server.log") as url:
         config = preset("two_stage")
-        config = replace(
-            config, name="memory", folder=folder, training_stage="memory", fixed_model_api=url,
-            **SMALL,
-        )  # fmt: skip
+        config = replace(config, name="memory", folder=folder, **SMALL)
+        config = Arguments.of(config, training_stage="memory", fixed_model_api=url).config
         # Three of the held-out tasks have a chunk that leaves no room for a reply in this window.
         return run(config, actor_rollout_ref__rollout__max_model_len=27)
 

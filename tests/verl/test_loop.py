@@ -88,7 +88,7 @@ def test_both_engines_make_the_same_of_the_same_tokens(make, says, tmp_path):
     policy = ServedPolicy(script, "task", script.tokenizer.end_ids)
     ours = Model(script, crew.renderer, window=window, sampling=Sampling())
     models = {"memory": ours, "answer": ours}
-    embedded = Rollout(make_agent(config), models, make_reward(config, ours))
+    embedded = Rollout(make_agent(config), models, make_reward(config, {"answer": ours}))
 
     groups, rows = [], {}
     for index in range(config.rollout.tasks):

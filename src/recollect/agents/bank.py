@@ -6,11 +6,13 @@ one sees. Each question is a chat of its own in role `answer` (the Unified Memor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from recollect.agents.bank_prompts import BankPrompts
+from recollect.agents.estimates import Lengths, Work, chat_lengths, said_in_chat
 from recollect.agents.prompts import fill
-from recollect.agents.reading import Span, read_and_ask, spans
+from recollect.agents.reading import Span, read_and_ask, spans, windows
+from recollect.agents.resources import Resources
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Part, Tokenizer
@@ -48,10 +50,27 @@ class BankAgent:
     """Of every chat."""
     prompts: BankPrompts = BankPrompts()
     embed: Embed | None = field(default=None, repr=False)
-    """For the tool memory_embedding_retrieve; whoever runs the agent puts it in."""
+    """For the tool memory_embedding_retrieve; `bind` fills it in."""
 
     def __post_init__(self) -> None:
         check_bounds("agent", self, chunk_size=FROM_1, max_core_tokens=FROM_1, max_chunks=FROM_1)
+
+    def bind(self, resources: Resources) -> BankAgent:
+        """Open an embedder if a tool searches by meaning."""
+        if not self.tools.embedding or self.embed or resources.open_embedder is None:
+            return self
+        return replace(self, embed=resources.open_embedder())
+
+    def lengths(self, window: int | None) -> Lengths:
+        """Bound the chats by their limits."""
+        return chat_lengths(self.limits, window)
+
+    def work(self, task: Task, tokenizer: Tokenizer, window: int) -> Work:
+        """Add up one episode; what tools return is not known, so every chat may fill its room."""
+        sizes = [len(ids) for ids, _ in windows(task, tokenizer, self.chunk_size, self.max_chunks)]
+        most, said = said_in_chat(self.limits, window)
+        chats = len(sizes) + len(task.questions)
+        return Work(chats, chats * most, sum(sizes), chats * said)
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""

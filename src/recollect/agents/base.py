@@ -1,22 +1,39 @@
-"""The Agent protocol: a way of remembering, as one async function."""
+"""The Agent protocol: a way of remembering, as one async function.
+
+An agent may have more methods than `run`. The protocols below name them; whoever runs an agent
+calls the functions here, which say what happens where an agent has no such method.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+import inspect
+from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
 
+from recollect.agents.estimates import USUAL, Lengths, Work
+from recollect.agents.resources import Resources
 from recollect.chat.chat import Chats
+from recollect.chat.rendering import Tokenizer
 from recollect.memory.base import Memory
+from recollect.memory.text import TextMemory
 from recollect.types import Task
 
+T = TypeVar("T")
 
+
+@runtime_checkable
 class Agent(Protocol):
     """Read a task's chunks, keep a memory, answer its questions. Agents hold no state."""
 
-    def new_memory(self, task: Task) -> Memory:
-        """Open the memory one episode starts with; whoever runs the episode closes it."""
-
     async def run(self, task: Task, chats: Chats, memory: Any) -> list[str]:
         """Return one answer per question, in order."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """An agent that chooses its memory; without this method it is given a `TextMemory`."""
+
+    def new_memory(self, task: Task) -> Memory:
+        """Open the memory one episode starts with; the rollout closes it."""
 
 
 @runtime_checkable
@@ -27,7 +44,79 @@ class Bounded(Protocol):
         """Refuse settings that cannot fit a model's window."""
 
 
+@runtime_checkable
+class Measured(Protocol):
+    """An agent that knows how long its contexts get."""
+
+    def lengths(self, window: int | None) -> Lengths:
+        """Bound the contexts, within the model's window where that is known."""
+
+
+@runtime_checkable
+class Estimated(Protocol):
+    """An agent that knows how much an episode reads and writes."""
+
+    def work(self, task: Task, tokenizer: Tokenizer, window: int) -> Work:
+        """Add up one episode of a task, at most."""
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """An agent or reward that cannot go with every other part of a run."""
+
+    def check(self, resources: Resources) -> None:
+        """Refuse the other parts that it cannot work with."""
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """An agent or reward that needs what no settings file can hold."""
+
+    def bind(self, resources: Resources) -> Any:
+        """Return a copy that holds what it needs."""
+
+
+def open_memory(agent: Agent, task: Task) -> Memory:
+    """Open the memory that an episode starts with."""
+    return agent.new_memory(task) if isinstance(agent, Remembers) else TextMemory()
+
+
+def memory_kind(agent: object) -> type | None:
+    """Return the class of an agent's memories; None if its method does not say."""
+    if not isinstance(agent, Remembers):
+        return TextMemory
+    try:
+        kind = get_type_hints(agent.new_memory).get("return")
+    except NameError:  # annotated with a name that only a type checker imports
+        return None
+    return kind if inspect.isclass(kind) else None
+
+
 def check_window(agent: Agent, window: int) -> None:
     """Refuse an agent whose settings cannot fit a model's window, if it can tell."""
     if isinstance(agent, Bounded):
         agent.check_window(window)
+
+
+def lengths_of(agent: Agent, window: int | None) -> Lengths:
+    """Bound the contexts of an agent; one that does not know may fill the window."""
+    if isinstance(agent, Measured):
+        return agent.lengths(window)
+    context = window or USUAL
+    return Lengths(context, context, context)
+
+
+def check_part(part: object, resources: Resources) -> None:
+    """Let an agent or a reward look at the other parts of its run."""
+    if isinstance(part, Checked):
+        part.check(resources)
+
+
+def bound(part: T, resources: Resources) -> T:
+    """Give an agent or a reward what it needs from the run."""
+    return part.bind(resources) if isinstance(part, Bindable) else part
+
+
+def is_ours(part: object) -> bool:
+    """Tell whether a part of a run is built in."""
+    return type(part).__module__.partition(".")[0] == "recollect"

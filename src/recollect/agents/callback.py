@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from recollect.agents.estimates import Lengths, Work, reading_work, text_lengths
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.prompts import check_fields, fill, solve_from
-from recollect.agents.reading import Span, ask, read_and_ask, spans, tokenizer_of
+from recollect.agents.reading import Span, ask, read_and_ask, spans, tokenizer_of, windows
 from recollect.agents.tags import part, spoken
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
+from recollect.chat.rendering import Tokenizer
 from recollect.errors import UserError
 from recollect.memory.history import HistoryMemory
 from recollect.types import Question, Task
@@ -88,6 +90,17 @@ class CallbackAgent:
     def __post_init__(self) -> None:
         names = ("chunk_size", "max_memory_tokens", "max_answer_tokens", "max_chunks")
         check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
+
+    def lengths(self, window: int | None) -> Lengths:
+        """Bound the contexts: a chunk, the problem and two memories."""
+        shown = self.chunk_size and self.chunk_size + 2 * self.max_memory_tokens
+        return text_lengths(shown, self.max_memory_tokens, self.max_answer_tokens, window)
+
+    def work(self, task: Task, tokenizer: Tokenizer, window: int) -> Work:
+        """Add up one episode; an earlier memory may be shown beside the present one."""
+        sizes = [len(ids) for ids, _ in windows(task, tokenizer, self.chunk_size, self.max_chunks)]
+        limits = (self.max_memory_tokens, self.max_answer_tokens)
+        return reading_work(sizes, len(task.questions), *limits, memories=2)
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""

@@ -7,32 +7,26 @@ not answer it: a reader will, from what retrieval then finds.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
+from recollect.agents.estimates import Lengths, Work, chat_lengths, said_in_chat
+from recollect.agents.resources import Resources, Stores
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
-from recollect.chat.rendering import Message, system, user
+from recollect.chat.rendering import Message, Tokenizer, system, user
 from recollect.chat.tool_loop import converse
 from recollect.chat.tools import Limits, ToolBox
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import FACETS, facet
-from recollect.memory.retrieval import Retrieval
+from recollect.memory.retrieval import READ_PROMPT, Retrieval, reader_text
 from recollect.memory.store import Store
 from recollect.memory.tools import MemoryTools
-from recollect.rewards.readers import READ_PROMPT, reader_text
+from recollect.tasks.base import RememberedFamily
 from recollect.types import Task
 
 _FIELD = re.compile(r"\{(card|operations|question)\}")
-
-
-class Stores(Protocol):
-    """Whoever opens trials: a `MemoryStoreManager`."""
-
-    def open(self, namespace: str, request_id: str | None = None) -> Store:
-        """Open a trial of a base; closing it gives it back."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +73,40 @@ class CuratorAgent:
     """For those answers."""
     max_answer_tokens: int = 64
     stores: Stores | None = None
-    """Where the memories of a task's `namespace` are; whoever runs the agent puts it in."""
+    """Where the memories of a task's `namespace` are; `bind` fills it in."""
 
     def __post_init__(self) -> None:
         check_bounds("agent", self, max_answer_tokens=FROM_1)
+
+    def check(self, resources: Resources) -> None:
+        """Refuse tasks without memories, step rewards, and searches without vectors."""
+        if not isinstance(resources.tasks, RememberedFamily):
+            name = getattr(resources.tasks, "name", resources.tasks)
+            raise UserError(
+                f"the curator finds no memories in tasks of {name}",
+                "start from the preset curator or locomo",
+            )
+        modes = {"agent.tools": self.tools.mode}
+        if self.answer:
+            modes["agent.retrieval"] = self.retrieval.mode
+        resources.require_vectors(modes)
+
+    def bind(self, resources: Resources) -> CuratorAgent:
+        """Open the memories that the tasks are about."""
+        if resources.open_stores is None:
+            return self
+        return replace(self, stores=resources.open_stores())
+
+    def lengths(self, window: int | None) -> Lengths:
+        """Bound the chats by their limits."""
+        return chat_lengths(self.limits, window)
+
+    def work(self, task: Task, tokenizer: Tokenizer, window: int) -> Work:
+        """Add up one episode; what a chat reads depends on what is found."""
+        questions = len(task.questions) * self.answer
+        most, said = said_in_chat(self.limits, window)
+        read = most + questions * self.retrieval.max_tokens
+        return Work(1 + questions, read, 0, said + questions * self.max_answer_tokens)
 
     def check_window(self, window: int) -> None:
         """Refuse limits that cannot fit a model's window."""

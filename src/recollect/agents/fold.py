@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from recollect.agents.estimates import Lengths, Work, reading_work, text_lengths
 from recollect.agents.prompts import check_fields, fill, solve_from
 from recollect.agents.reading import Span, Window, ask, read_and_ask, spans, tokenizer_of, windows
 from recollect.bounds import FROM_1, check_bounds
@@ -80,6 +81,17 @@ class FoldAgent:
         check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
         if self.order not in ("chunk_first", "memory_first"):
             raise UserError(f"order is {self.order!r}", "choose from chunk_first, memory_first")
+
+    def lengths(self, window: int | None) -> Lengths:
+        """Bound the contexts: a chunk, the problem and the memory."""
+        shown = self.chunk_size and self.chunk_size + self.max_memory_tokens
+        return text_lengths(shown, self.max_memory_tokens, self.max_answer_tokens, window)
+
+    def work(self, task: Task, tokenizer: Tokenizer, window: int) -> Work:
+        """Add up one episode."""
+        sizes = [len(ids) for ids, _ in windows(task, tokenizer, self.chunk_size, self.max_chunks)]
+        limits = (self.max_memory_tokens, self.max_answer_tokens)
+        return reading_work(sizes, len(task.questions), *limits)
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recollect.agents.estimates import Lengths, Work, text_lengths
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.parallel_prompts import ParallelPrompts, parse_note
 from recollect.agents.prompts import fill
-from recollect.agents.reading import Span, ask, is_due, spans, tokenizer_of
+from recollect.agents.reading import Span, ask, is_due, spans, tokenizer_of, windows
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
-from recollect.chat.rendering import Message, Part
+from recollect.chat.rendering import Message, Part, Tokenizer
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
@@ -45,6 +46,30 @@ class ParallelAgent:
         check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
         if self.fan_in < 2:
             raise UserError(f"fan_in is {self.fan_in}", "set --agent.fan-in to 2 or more")
+
+    def lengths(self, window: int | None) -> Lengths:
+        """Bound the contexts: a chunk or the notes that are merged at once, and the memory."""
+        shown = self.chunk_size
+        if shown is not None:  # a number is shown before every note
+            shown = max(shown, self.fan_in * (self.max_note_tokens + 8)) + self.max_memory_tokens
+        return text_lengths(shown, self.max_memory_tokens, self.max_answer_tokens, window)
+
+    def work(self, task: Task, tokenizer: Tokenizer, window: int) -> Work:
+        """Add up one episode; every round may read all and keep all."""
+        sizes = [len(ids) for ids, _ in windows(task, tokenizer, self.chunk_size, self.max_chunks)]
+        questions, rounds = len(task.questions), self.max_rounds if sizes else 0
+        groups, left = 0, len(sizes)
+        while left > self.fan_in:
+            left = -(-left // self.fan_in)
+            groups += left
+        notes = (len(sizes) + groups) * self.max_note_tokens
+        chats, memory = len(sizes) + groups + 1, self.max_memory_tokens
+        return Work(
+            rounds * chats + questions,
+            rounds * (sum(sizes) + chats * memory + notes) + questions * memory,
+            rounds * sum(sizes),
+            rounds * (notes + memory) + questions * self.max_answer_tokens,
+        )
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""

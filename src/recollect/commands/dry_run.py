@@ -12,19 +12,11 @@ import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from recollect.agents.bank import BankAgent
-from recollect.agents.base import check_window
-from recollect.agents.callback import CallbackAgent
-from recollect.agents.curator import CuratorAgent
-from recollect.agents.fold import FoldAgent
-from recollect.agents.gated import GatedAgent
-from recollect.agents.parallel import ParallelAgent
-from recollect.agents.reading import windows
+from recollect.agents.base import Estimated, check_window
 from recollect.config.train import TrainConfig
 from recollect.display.figures import count, flatten, grid
-from recollect.models.model import HFTokenizer, check_folder, load_tokenizer
+from recollect.models.model import check_folder, load_tokenizer
 from recollect.train.rollouts import check_tasks
-from recollect.types import Task
 
 LOOKED_AT = 16
 """Tasks that are made to estimate a step's work."""
@@ -56,12 +48,14 @@ def _work(config: TrainConfig, folder: Path) -> dict[str, str]:
     rollout, most = config.rollout, episodes(config)
     steps = Counter(rollout.times(step) for step in range(1, config.steps + 1))
     works = {times: estimate(config, folder, times) for times in steps}
+    known = {times: work for times, work in works.items() if work is not None}
     longest = max(steps)
-    work = works[longest]
-    sampled = sum(often * works[times].sampled for times, often in steps.items())
+    work = known.get(longest)
+    each = f"{work.contexts:.1f} contexts each" if work else "contexts as the agent decides"
+    sampled = sum(steps[times] * work.sampled for times, work in known.items())
     return {
         "a step": (
-            f"{rollout.tasks} tasks x {rollout.n} episodes, {work.contexts:.1f} contexts each"
+            f"{rollout.tasks} tasks x {rollout.n} episodes, {each}"
             f"{f' at {longest}x the text' if longest > 1 else ''},"
             f" {config.updates_per_step * config.epochs} optimiser steps"
             f"{_refilled(config)}{_again(config)}"
@@ -69,11 +63,13 @@ def _work(config: TrainConfig, folder: Path) -> dict[str, str]:
         "tokens a step": (
             f"{count(work.prompt)} tokens of text and memory read at most ({count(work.shared)}"
             f" where siblings share them), {count(work.sampled)} sampled at most"
+            if work
+            else f"unknown: {type(config.agent).__name__} has no method `work`"
         ),
         "the run": (
             f"{config.steps} steps, {config.steps * most:,} episodes"
-            f"{' at most' if most > rollout.tasks * rollout.n else ''},"
-            f" {count(sampled)} tokens sampled at most"
+            f"{' at most' if most > rollout.tasks * rollout.n else ''}"
+            f"{f', {count(sampled)} tokens sampled at most' if known else ''}"
         ),
     }
 
@@ -101,15 +97,19 @@ def _forked(config: TrainConfig) -> int:
     return config.local.n * config.local.forks
 
 
-def estimate(config: TrainConfig, folder: Path, times: int = 1) -> StepWork:
+def estimate(config: TrainConfig, folder: Path, times: int = 1) -> StepWork | None:
     """Look at the first tasks and count what the episodes of a step would read and may write.
 
-    Texts have `times` their length. An episode from the middle counts as a whole one.
+    Texts have `times` their length. An episode from the middle counts as a whole one. None if the
+    agent does not know.
     """
+    agent = config.agent
+    if not isinstance(agent, Estimated):
+        return None
     n, refills = config.rollout.n, config.rollout.refills
     # Refills bring other tasks; only as many groups as there are tasks are ever gone on from.
-    work = _estimate(config, folder, times, n + _forked(config))
-    again = _estimate(config, folder, times, n) if refills else StepWork(0, 0, 0, 0)
+    work = _estimate(config, agent, folder, times, n + _forked(config))
+    again = _estimate(config, agent, folder, times, n) if refills else StepWork(0, 0, 0, 0)
     return StepWork(
         work.contexts,
         work.prompt + refills * again.prompt,
@@ -118,90 +118,18 @@ def estimate(config: TrainConfig, folder: Path, times: int = 1) -> StepWork:
     )
 
 
-def _estimate(config: TrainConfig, folder: Path, times: int, n: int) -> StepWork:
+def _estimate(config: TrainConfig, agent: Estimated, folder: Path, times: int, n: int) -> StepWork:
     """Count the work of a step's tasks with `n` episodes each."""
     family = config.tasks.longer(times) if times > 1 else config.tasks
     tasks = [family.task(i, config.seed) for i in range(min(LOOKED_AT, config.rollout.tasks))]
-    agent = config.agent
-    if isinstance(agent, CuratorAgent):
-        works = [_curated(agent, task, n, window(folder)) for task in tasks]
-    elif isinstance(agent, BankAgent):
-        tokenizer = load_tokenizer(folder)
-        works = [_banked(agent, task, n, window(folder), tokenizer) for task in tasks]
-    elif isinstance(agent, ParallelAgent):
-        tokenizer = load_tokenizer(folder)
-        works = [_at_once(agent, task, n, tokenizer) for task in tasks]
-    else:
-        tokenizer = load_tokenizer(folder)
-        works = [_folded(agent, task, n, tokenizer) for task in tasks]
+    tokenizer, room = load_tokenizer(folder), window(folder)
+    works = [agent.work(task, tokenizer, room) for task in tasks]
     scale = config.rollout.tasks / len(works)
     return StepWork(
         sum(work.contexts for work in works) / len(works),
-        sum(work.prompt for work in works) * scale,
-        sum(work.shared for work in works) * scale,
-        sum(work.sampled for work in works) * scale,
-    )
-
-
-def _folded(
-    agent: FoldAgent | CallbackAgent | GatedAgent, task: Task, n: int, tokenizer: HFTokenizer
-) -> StepWork:
-    read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
-    sizes = [len(ids) for ids, _read in read]
-    questions = len(task.questions)
-    memories = len(sizes) * agent.max_memory_tokens
-    # An earlier memory may stand beside the present one.
-    shown = (memories + questions * agent.max_memory_tokens) * (
-        2 if isinstance(agent, CallbackAgent) else 1
-    )
-    return StepWork(
-        len(sizes) + questions,
-        n * (sum(sizes) + shown),
-        sum(sizes) + n * shown,
-        n * (memories + questions * agent.max_answer_tokens),
-    )
-
-
-def _at_once(agent: ParallelAgent, task: Task, n: int, tokenizer: HFTokenizer) -> StepWork:
-    """Every round may read all and keep all."""
-    read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
-    sizes = [len(ids) for ids, _read in read]
-    questions, rounds = len(task.questions), agent.max_rounds if sizes else 0
-    groups, left = 0, len(sizes)
-    while left > agent.fan_in:
-        left = -(-left // agent.fan_in)
-        groups += left
-    notes = (len(sizes) + groups) * agent.max_note_tokens
-    memory = agent.max_memory_tokens
-    shown = n * (rounds * ((len(sizes) + groups + 1) * memory + notes) + questions * memory)
-    return StepWork(
-        rounds * (len(sizes) + groups + 1) + questions,
-        n * rounds * sum(sizes) + shown,
-        rounds * sum(sizes) + shown,
-        n * (rounds * (notes + memory) + questions * agent.max_answer_tokens),
-    )
-
-
-def _curated(agent: CuratorAgent, task: Task, n: int, room: int) -> StepWork:
-    """What a chat reads depends on what is found: no more than it may hold."""
-    limits, questions = agent.limits, len(task.questions) * agent.answer
-    most = min(room, limits.max_context_tokens or room)
-    read = n * (most + questions * agent.retrieval.max_tokens)
-    said = min(most, limits.max_assistant_turns * limits.max_turn_tokens)
-    return StepWork(1 + questions, read, read, n * (said + questions * agent.max_answer_tokens))
-
-
-def _banked(agent: BankAgent, task: Task, n: int, room: int, tokenizer: HFTokenizer) -> StepWork:
-    """What tools answer depends on what is asked: every chat may fill its room."""
-    limits = agent.limits
-    most = min(room, limits.max_context_tokens or room)
-    read = windows(task, tokenizer, agent.chunk_size, agent.max_chunks)
-    sizes = [len(ids) for ids, _read in read]
-    chats = len(sizes) + len(task.questions)
-    said = min(most, limits.max_assistant_turns * limits.max_turn_tokens)
-    # Siblings share what they read before their memories come in.
-    return StepWork(
-        chats, n * chats * most, n * chats * most - (n - 1) * sum(sizes), n * chats * said
+        sum(n * work.prompt for work in works) * scale,
+        sum(n * work.prompt - (n - 1) * work.common for work in works) * scale,
+        sum(n * work.sampled for work in works) * scale,
     )
 
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recollect.accuracy import Accuracy
-from recollect.config.agents import AgentConfig
-from recollect.config.rewards import DeltaConfig
+from recollect.agents.base import is_ours
 from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.display import (
     Display,
@@ -21,6 +20,7 @@ from recollect.display import (
     rollout_table,
 )
 from recollect.errors import UserError
+from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
 from recollect.runs.run import Run
 from recollect.runs.trackers import Tracker, open_trackers
@@ -145,7 +145,7 @@ def _next_command(config: TrainConfig, run: Run) -> str:
 
     Nothing can be typed for settings that began with no preset, or for an agent of one's own.
     """
-    if not config.preset or not isinstance(config.agent, AgentConfig):
+    if not config.preset or not is_ours(config.agent):
         return ""
     fixed = "".join(f" --models.{r} {getattr(config.models, r)}" for r in config.models.fixed)
     return f"recollect eval {config.preset} --model.path {run.folder / 'model'}{fixed}"
@@ -153,7 +153,7 @@ def _next_command(config: TrainConfig, run: Run) -> str:
 
 def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, str]:
     """Say how the reward changed, where it is not the accuracy."""
-    if not isinstance(config.reward, DeltaConfig):
+    if not isinstance(config.reward, MemoryDelta):
         return {}
     shown = "{val/reward/mean:.3f} [{val/reward/low:.3f}, {val/reward/high:.3f}]"
     ends = [row for row in measured if row.get("val/reward/mean") is not None]

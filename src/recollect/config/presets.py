@@ -14,20 +14,15 @@ from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
 from recollect.chat.tools import Limits
 from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
-from recollect.config.rewards import (
-    AnswerAndToolsConfig,
-    AnswerConfig,
-    CallbacksConfig,
-    DeltaConfig,
-    GatesConfig,
-    RoundsConfig,
-)
 from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.retrieval import Retrieval
 from recollect.memory.tools import MemoryTools
+from recollect.rewards.answers import AnswerAndTools, AnswerReward
+from recollect.rewards.memory_delta import MemoryDelta
+from recollect.rewards.reading import CallbackReward, GateReward, RoundReward
 from recollect.tasks.conversations.locomo_folder import Locomo
 from recollect.tasks.documents.hotpotqa import HotpotQA
 from recollect.tasks.documents.squad import Squad
@@ -77,7 +72,7 @@ PRESETS: dict[str, TrainConfig] = {
         model=ModelConfig(),
         tasks=Ledger(),
         agent=FoldAgent(query_aware=False),
-        reward=AnswerConfig("value_match"),
+        reward=AnswerReward("value_match"),
     ),
     "hotpotqa": TrainConfig(
         name="hotpotqa",
@@ -112,7 +107,7 @@ PRESETS: dict[str, TrainConfig] = {
             tools=BankTools(passage_size=None),
             prompts=LEDGER_PROMPTS,
         ),
-        reward=AnswerAndToolsConfig(),
+        reward=AnswerAndTools(),
         rollout=RolloutConfig(tasks=32, n=16, timeout=3600),
         advantage="grpo_std",
         optim=OptimConfig(warmup_steps=0),
@@ -130,7 +125,7 @@ PRESETS: dict[str, TrainConfig] = {
             limits=Limits(max_assistant_turns=4, max_turn_tokens=32, min_reply_tokens=32),
             prompts=CuratorPrompts(system="", user="{question}"),
         ),
-        reward=DeltaConfig(retrieval=Retrieval(top_k=3), growth_budget=4),
+        reward=MemoryDelta(retrieval=Retrieval(top_k=3), growth_budget=4),
         rollout=RolloutConfig(tasks=32, n=8),
         loss=LossConfig(kl_coef=0.0),
         optim=OptimConfig(lr=1e-3, warmup_steps=5, weight_decay=0.0),
@@ -146,7 +141,7 @@ PRESETS: dict[str, TrainConfig] = {
         agent=CuratorAgent(
             limits=Limits(max_assistant_turns=8, max_turn_tokens=512, max_context_tokens=8192)
         ),
-        reward=DeltaConfig(),
+        reward=MemoryDelta(),
         rollout=RolloutConfig(tasks=16, n=8, timeout=1800),
         val=ValidationConfig(tasks=128),
         steps=100,
@@ -160,7 +155,7 @@ PRESETS |= {  # needles in texts of six chunks; this kind of RULER's needs no da
         PRESETS["hotpotqa"],
         name="ruler",
         tasks=Ruler(tokens=28672),
-        reward=AnswerConfig("ruler_recall"),
+        reward=AnswerReward("ruler_recall"),
     ),
     "babilong": replace(PRESETS["hotpotqa"], name="babilong", tasks=BabiLong(tokens=28672)),
 }
@@ -169,18 +164,18 @@ PRESETS |= {  # other ways of reading the same texts, with the shares and reward
         PRESETS["hotpotqa"],
         name="callback",
         agent=CallbackAgent(),
-        reward=CallbacksConfig(),
+        reward=CallbackReward(),
         outcome_share=0.8,
     ),
     "gated": replace(
         PRESETS["hotpotqa"],
         name="gated",
         agent=GatedAgent(),
-        reward=GatesConfig(),
+        reward=GateReward(),
         outcome_share=0.9,
     ),
     "parallel": replace(
-        PRESETS["hotpotqa"], name="parallel", agent=ParallelAgent(), reward=RoundsConfig()
+        PRESETS["hotpotqa"], name="parallel", agent=ParallelAgent(), reward=RoundReward()
     ),
 }
 PRESETS["two_stage"] = replace(

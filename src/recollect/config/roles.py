@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.bounds import ABOVE_0, FROM_0, FROM_1, NUCLEUS, check_bounds
@@ -11,8 +11,6 @@ from recollect.policies.client import Endpoint, Speech
 
 TRAINABLE = "trainable"
 ROLES = ("memory", "answer")
-STAGES = {"memory": "memory", "qa": "answer"}
-"""The role that learns in each stage of two-stage training."""
 
 
 @dataclass(frozen=True)
@@ -91,30 +89,3 @@ class ModelsConfig:
             concurrency=self.concurrency,
             grace=self.grace,
         )
-
-
-def staged(models: ModelsConfig, training_stage: str, fixed_model_api: str) -> ModelsConfig:
-    """Return the models of a stage as the published scripts name it; without one, the given."""
-    if not training_stage and not fixed_model_api:
-        return models
-    if training_stage not in STAGES:
-        raise UserError(
-            f"training_stage must be 'memory' or 'qa', got: {training_stage or None}",
-            "set --training-stage to memory or qa",
-        )
-    if not fixed_model_api:
-        raise UserError(
-            "fixed_model_api is required for two-stage training",
-            "set --fixed-model-api to the address of the other role's model, such as"
-            " http://localhost:8000/v1",
-        )
-    learns = STAGES[training_stage]
-    stage = {role: TRAINABLE if role == learns else fixed_model_api for role in ROLES}
-    given = {role: getattr(models, role) for role in ROLES}
-    if given not in (stage, dict.fromkeys(ROLES, TRAINABLE)):
-        raise UserError(
-            f"training_stage {training_stage} and models.memory, models.answer say different"
-            " things",
-            "give --training-stage with --fixed-model-api, or --models.memory and --models.answer",
-        )
-    return replace(models, memory=stage["memory"], answer=stage["answer"])

@@ -1,4 +1,7 @@
-"""What a person can set about a run: one frozen dataclass of frozen dataclasses. Plain data."""
+"""What a person can set about a run: one frozen dataclass of frozen dataclasses. Plain data.
+
+Agents, rewards and tasks are their own settings, and anybody's class may stand for one of ours.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from recollect.agents.callback import CallbackAgent
-from recollect.agents.curator import CuratorAgent
+from recollect.agents.base import Agent, check_part, memory_kind
 from recollect.agents.fold import FoldAgent
-from recollect.agents.gated import GatedAgent
-from recollect.agents.parallel import ParallelAgent
+from recollect.agents.resources import Resources
 from recollect.bounds import FROM_1, SHARE, check_bounds
-from recollect.config.agents import AgentConfig, OneText, named_agent
 from recollect.config.engine import CriticConfig, LossConfig, ModelConfig, OptimConfig
-from recollect.config.rewards import (
-    AnswerAndToolsConfig,
-    AnswerConfig,
-    CallbacksConfig,
-    DeltaConfig,
-    GatesConfig,
-    RoundsConfig,
-)
-from recollect.config.roles import ModelsConfig, staged
+from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import (
     LocalConfig,
     OverlongConfig,
@@ -31,20 +23,10 @@ from recollect.config.rollout import (
     ValidationConfig,
 )
 from recollect.errors import UserError
-from recollect.tasks.base import RememberedFamily
-from recollect.tasks.conversations.locomo_folder import Locomo
-from recollect.tasks.documents.hotpotqa import HotpotQA
-from recollect.tasks.documents.memagent import MemAgentRows
-from recollect.tasks.documents.musique import Musique
-from recollect.tasks.documents.squad import Squad
-from recollect.tasks.documents.twowiki import TwoWiki
-from recollect.tasks.files.jsonl import Jsonl
-from recollect.tasks.haystacks.babilong import BabiLong
-from recollect.tasks.haystacks.ruler import Ruler
-from recollect.tasks.made.ledger import Ledger
-from recollect.tasks.made.ledger_folder import LedgerFiles
-from recollect.tasks.made.recall import Recall
-from recollect.tasks.made.world import World
+from recollect.memory.text import TextMemory
+from recollect.rewards.answers import AnswerReward
+from recollect.rewards.base import Reward
+from recollect.tasks.base import TaskFamily
 
 
 @dataclass(frozen=True)
@@ -60,34 +42,10 @@ class EmbedConfig:
     device: str = "cpu"
 
 
-TasksConfig = (
-    Recall
-    | Ledger
-    | LedgerFiles
-    | World
-    | Locomo
-    | HotpotQA
-    | TwoWiki
-    | Musique
-    | Squad
-    | Ruler
-    | BabiLong
-    | MemAgentRows
-    | Jsonl
-)
-RewardConfig = (
-    AnswerConfig | AnswerAndToolsConfig | CallbacksConfig | GatesConfig | RoundsConfig | DeltaConfig
-)
-REWARDED: dict[type, type[AgentConfig]] = {
-    CallbacksConfig: CallbackAgent,
-    GatesConfig: GatedAgent,
-    RoundsConfig: ParallelAgent,
-}
-"""Rewards for a way of reading, and the agent that reads so."""
 MAY_CHANGE = (
     *("folder", "keep", "resume", "save_freq", "steps", "trackers"),
     *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
-    *("models.memory", "models.answer", "fixed_model_api", "models.api_key_env", "models.timeout"),
+    *("models.memory", "models.answer", "models.api_key_env", "models.timeout"),
     *("models.retries", "models.backoff", "models.concurrency", "models.grace"),
 )
 """Settings that a resumed run may change: where and how fast it runs, not what it learns."""
@@ -101,11 +59,11 @@ class TrainConfig:
     """Of the run and its folder."""
     model: ModelConfig
     """What learns, in every role that `models` leaves trainable."""
-    tasks: TasksConfig
-    agent: AgentConfig = FoldAgent()
+    tasks: TaskFamily
+    agent: Agent = FoldAgent()
     models: ModelsConfig = ModelsConfig()
     """Who speaks in each role."""
-    reward: RewardConfig = AnswerConfig()
+    reward: Reward = AnswerReward()
     embed: EmbedConfig = EmbedConfig()
     rollout: RolloutConfig = RolloutConfig()
     advantage: Literal[
@@ -147,19 +105,8 @@ class TrainConfig:
     """What the settings started from."""
     trackers: tuple[str, ...] = ()
     """Where metrics go beside metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
-    training_stage: str = ""
-    """memory or qa: the other role is then fixed. Another way to say `models`."""
-    fixed_model_api: str = ""
-    """The address of the fixed model of a training stage."""
-    agent_name_override: str = ""
-    """An agent by name, in place of the preset's; settings that both have stay as they are set."""
 
     def __post_init__(self) -> None:
-        # The published names say what other settings hold; these are the truth from here on.
-        models = staged(self.models, self.training_stage, self.fixed_model_api)
-        object.__setattr__(self, "models", models)
-        agent = named_agent(self.agent_name_override, self.agent, self.preset)
-        object.__setattr__(self, "agent", agent)
         check_bounds("", self, outcome_share=SHARE, updates_per_step=FROM_1, epochs=FROM_1)
         check_bounds("", self, steps=FROM_1, test_freq=FROM_1, save_freq=FROM_1, keep=FROM_1)
         check_bounds("", self, token_budget=FROM_1)
@@ -173,17 +120,6 @@ class TrainConfig:
                 f"rollout.temperature is {self.rollout.temperature}: all episodes would be equal",
                 "set --rollout.temperature above 0",
             )
-        if self.outcome_share < 1 and not isinstance(self.agent, OneText):
-            raise UserError(
-                "steps are rewarded for a memory of one text, which this agent does not keep",
-                "set --outcome-share 1, or start from a preset with a fold",
-            )
-        reader = REWARDED.get(type(self.reward), type(self.agent))
-        if not isinstance(self.agent, reader):
-            raise UserError(
-                f"the reward is for how a {reader.__name__} reads, which this agent does not",
-                "start from a preset of that agent: callback, gated or parallel",
-            )
         if (self.advantage == "gdpo") != bool(self.components):
             raise UserError(
                 "gdpo compares components of the reward, and only gdpo does",
@@ -195,13 +131,19 @@ class TrainConfig:
                 "set --overlong.limit 0 and --loss.kl-in loss, or another --advantage",
             )
         self._check_critic()
-        if isinstance(self.agent, CuratorAgent):
-            self._check_curator(self.agent)
-        elif isinstance(self.reward, DeltaConfig):
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        """Let agent and reward refuse what they cannot work with."""
+        kind = memory_kind(self.agent)
+        if self.outcome_share < 1 and kind is not None and not issubclass(kind, TextMemory):
             raise UserError(
-                "the reward compares stores of memories, but the agent edits none",
-                "start from the preset curator or locomo",
+                "steps are rewarded for a memory of one text, which this agent does not keep",
+                "set --outcome-share 1, or start from a preset with a fold",
             )
+        parts = self.resources
+        check_part(self.agent, parts)
+        check_part(self.reward, parts)
 
     def _check_critic(self) -> None:
         if self.advantage != "gae":
@@ -224,31 +166,17 @@ class TrainConfig:
                 "set --critic.warmup below --steps",
             )
 
-    def _check_curator(self, agent: CuratorAgent) -> None:
-        if self.remembered is None:
-            raise UserError(
-                f"the curator finds no memories in tasks of {self.tasks.name}",
-                "start from the preset curator or locomo",
-            )
-        modes = {"agent.tools": agent.tools.mode}
-        if agent.answer:
-            modes["agent.retrieval"] = agent.retrieval.mode
-        elif not isinstance(self.reward, DeltaConfig):
-            raise UserError("the curator gives no answers to reward", "set --agent.answer")
-        if isinstance(self.reward, DeltaConfig):
-            if (self.reward.reader == "endpoint") != bool(self.reward.reader_url):
-                raise UserError(
-                    "a reader behind an endpoint needs the endpoint's address, and only it does",
-                    "set --reward.reader endpoint with --reward.reader-url URL, or neither",
-                )
-            modes["reward.retrieval"] = self.reward.retrieval.mode
-        for name, mode in modes.items():
-            if mode != "bm25" and self.embed.cache is None:
-                raise UserError(
-                    f"{name}.mode is {mode}, but there are no vectors",
-                    f"compute them with `recollect data embed` and name them with --embed.cache,"
-                    f" or set --{name}.mode bm25",
-                )
+    @property
+    def resources(self) -> Resources:
+        """What the parts of a run know of one another before anything is opened."""
+        return Resources(
+            self.agent,
+            self.reward,
+            self.tasks,
+            memory_kind(self.agent),
+            self.outcome_share,
+            self.embed.cache is not None,
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -265,8 +193,3 @@ class TrainConfig:
             ),
         }
         return tuple(note for note, holds in found.items() if holds)
-
-    @property
-    def remembered(self) -> RememberedFamily | None:
-        """The tasks, if they come with memories."""
-        return self.tasks if isinstance(self.tasks, World | Locomo) else None

@@ -11,8 +11,14 @@ from recollect.memory.changes import CountTokens, count_words
 from recollect.memory.entries import Entry
 from recollect.memory.search import MODES, Mode
 from recollect.memory.store import Store
+from recollect.types import Question
 
 NOTHING = "(no memories found)"
+READ_PROMPT = (
+    "Answer the question from the memories below and nothing else. Each has its time: work out"
+    ' what "yesterday" or "last year" means from it, and believe the later of two that disagree.'
+    " Reply with the answer alone, in at most six words."
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,11 @@ def cut(text: str, limit: int, count_tokens: CountTokens = count_words) -> str:
     counts = range(len(parts) + 1)
     most = bisect_right(counts, limit, key=lambda n: count_tokens(" ".join(parts[:n]))) - 1
     return " ".join(parts[: max(0, most)])
+
+
+def reader_text(question: Question, found: Sequence[Passage]) -> str:
+    """Write what a reader reads."""
+    return f"Memories:\n{shown(found)}\n\nQuestion: {question.text}"
 
 
 def shown(passages: Sequence[Passage]) -> str:

@@ -19,7 +19,7 @@ from recollect.metrics.answers import (
 from recollect.metrics.locomo import abstains, locomo_f1, stemmed_f1
 from recollect.metrics.ruler import ruler_any, ruler_recall
 from recollect.metrics.statistics import bootstrap_interval, paired_p_value, wilson
-from recollect.metrics.table import METRICS, SCORES, QuestionScore
+from recollect.metrics.table import METRICS, SCORES, QuestionScore, find_metric
 
 __all__ = [
     "METRICS",
@@ -32,6 +32,7 @@ __all__ = [
     "boxed_exact_match",
     "exact_match",
     "final_answer",
+    "find_metric",
     "locomo_f1",
     "normalise",
     "numeric_match",

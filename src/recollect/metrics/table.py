@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from recollect.errors import UserError
 from recollect.metrics.answers import (
     Metric,
     boxed_exact_match,
@@ -38,6 +39,15 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
     }
 )
 """Text against accepted texts. `ruler_recall` alone asks for all of them, not for one."""
+
+
+def find_metric(metric: str | Metric) -> Metric:
+    """Return a metric by its name; a function is one already."""
+    if not isinstance(metric, str):
+        return metric
+    if metric not in METRICS:
+        raise UserError(f"there is no metric {metric!r}", f"choose from {', '.join(METRICS)}")
+    return METRICS[metric]
 
 
 def _of_reply(metric: Metric) -> QuestionScore:

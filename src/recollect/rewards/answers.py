@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from recollect import metrics
+from recollect.agents.curator import CuratorAgent
+from recollect.agents.resources import Resources
+from recollect.bounds import FINITE, check_bounds
 from recollect.errors import UserError
 from recollect.memory.base import Memory
 from recollect.rewards.base import Reward, Score
@@ -20,7 +23,21 @@ class AnswerReward:
     A context that answers one question earns that question's score; all others earn the mean.
     """
 
-    score: Callable[[str, tuple[str, ...]], float] = metrics.boxed_exact_match
+    metric: str | metrics.Metric = "boxed_exact_match"
+    """How an answer is scored: the name of a metric, or a function."""
+
+    def __post_init__(self) -> None:
+        metrics.find_metric(self.metric)
+
+    @property
+    def score(self) -> metrics.Metric:
+        """The metric as a function."""
+        return metrics.find_metric(self.metric)
+
+    def check(self, resources: Resources) -> None:
+        """Refuse an agent that gives no answers."""
+        if isinstance(resources.agent, CuratorAgent) and not resources.agent.answer:
+            raise UserError("the curator gives no answers to reward", "set --agent.answer")
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score every answer against its question's accepted answers."""
@@ -31,7 +48,7 @@ class AnswerReward:
 
 
 @dataclass(frozen=True)
-class AnswerAndTools:
+class AnswerAndTools(AnswerReward):
     r"""Answers, a bonus for boxed ones, and a bonus for tool calls that succeed (UMA's reward).
 
     With the score s_i of question i's answer, b_i = 1 if it holds a box with something in it, and
@@ -51,9 +68,15 @@ class AnswerAndTools:
     can be right is the metric's business; and numbers are compared as numbers, not as substrings.
     """
 
-    score: Callable[[str, tuple[str, ...]], float] = metrics.value_match
+    metric: str | metrics.Metric = "value_match"
     boxed_bonus: float = 0.5
+    """For an answer in a box, right or wrong."""
     tool_bonus: float = 0.5
+    """Times the share of a chat's calls that succeeded."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bounds("reward", self, boxed_bonus=FINITE, tool_bonus=FINITE)
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score the answers, and every chat for what it did itself."""
@@ -82,6 +105,7 @@ class WithMemoryRecall:
     """Any reward, with a step reward for what each rewriting of a text memory did (ReMemR1).
 
     Where context t wrote memory m_t over m_(t-1): memory_recall = recall(m_t) - recall(m_(t-1)).
+    A reward that has step rewards already is left as it is.
     """
 
     outcome: Reward
@@ -89,6 +113,8 @@ class WithMemoryRecall:
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score the outcome, then look at every version of the memory."""
         score = await self.outcome(episode, memory)
+        if score.steps:
+            return score
         gains: dict[str, float] = {}
         before = 0.0
         for op in (op for op in episode.ops if op.kind == "replace"):
@@ -121,7 +147,7 @@ def memory_recall(text: str, questions: Sequence[Question]) -> float:
     return sum(shares) / len(shares)
 
 
-def answer_scores(episode: Episode, score: Callable[[str, tuple[str, ...]], float]) -> list[float]:
+def answer_scores(episode: Episode, score: metrics.Metric) -> list[float]:
     """Score every answer of an episode."""
     if not episode.task.questions:
         raise UserError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from recollect.memory.base import Memory
 from recollect.types import Episode
@@ -24,7 +24,27 @@ class Score:
     """Either empty or one entry per context: named rewards for that step alone."""
 
 
+@runtime_checkable
 class Reward(Protocol):
-    """Score a finished episode; the memory is still open."""
+    """Score a finished episode; the memory is still open.
+
+    A reward is a frozen dataclass: its fields are its settings. It may have two more methods, which
+    `recollect.agents.base` describes: `check(resources)` refuses other parts of the run, and
+    `bind(resources)` returns a copy that holds what no file can, such as a model that reads.
+    """
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score: ...
+
+
+@runtime_checkable
+class BoundPerBatch(Protocol):
+    """A reward that may have to be bound anew for every batch."""
+
+    @property
+    def per_batch(self) -> bool:
+        """Whether what it is bound to changes with the weights that learn."""
+
+
+def is_per_batch(reward: Reward) -> bool:
+    """Tell whether a reward must be bound anew for every batch."""
+    return isinstance(reward, BoundPerBatch) and reward.per_batch

@@ -1,13 +1,16 @@
 """The reward `memory_delta`: how much better a reader does after the agent's edits than before.
 
-Knows nothing of agents: it compares the store at the end of an episode with its base.
+Knows nothing of what agents do: it compares the store at the end of an episode with its base.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
+from recollect.agents.resources import Resources
+from recollect.bounds import FROM_0, FROM_1, check_bounds
 from recollect.concurrency import Once, concurrently
 from recollect.errors import UserError, boundary
 from recollect.memory.base import Memory
@@ -15,9 +18,19 @@ from recollect.memory.changes import CountTokens, Growth, count_words
 from recollect.memory.entries import Entry, number_of
 from recollect.memory.retrieval import Passage, Retrieval
 from recollect.memory.store import Store
+from recollect.metrics import Metric, find_metric
+from recollect.policies.cached import RemoteModel
 from recollect.rewards.answers import tool_use
 from recollect.rewards.base import Score
-from recollect.rewards.readers import EvidenceReader, MetricScorer, Reader, Scorer
+from recollect.rewards.judge import Judge
+from recollect.rewards.readers import (
+    ChatAnswerer,
+    EvidenceReader,
+    MetricScorer,
+    Reader,
+    Scorer,
+    TextReader,
+)
 from recollect.types import Context, Episode, Task
 
 Mode = Literal["delta", "new_only", "new+format"]
@@ -44,22 +57,37 @@ class MemoryDelta:
 
     where growth is what the store holds more than its base. So writing nothing earns exactly 0,
     harm is negative, and copying everything does not pay. perf(initial) is computed once per
-    question and kept: make another MemoryDelta when the reader changes, as a policy does with every
+    question and kept: bind another copy when the reader changes, as a policy does with every
     update.
     """
 
-    reader: Reader = EvidenceReader()
+    reader: Literal["evidence", "policy", "endpoint"] = "evidence"
+    """evidence asks no model: does retrieval bring the answer and the turns it rests on?"""
+    reader_url: str = ""
+    """The server of the reader `endpoint`, such as http://localhost:8000/v1."""
+    metric: str | Metric = "token_f1"
+    """For answers that a model gives, unless there is a judge."""
+    judge_url: str = ""
+    """The server of a judge; without one the metric decides."""
+    judge_model: str = ""
+    """Empty takes the first model that the judge's server lists."""
+    answers: Path | None = None
+    """A folder that keeps what reader and judge answered; without it they are asked once a run."""
+    max_answer_tokens: int = 64
     retrieval: Retrieval = Retrieval()
+    """What the reader sees of a store."""
     mode: Mode = "delta"
-    """new_only is perf of all that the agent wrote and nothing else; new+format, the published
-    reward, adds 0.1 if it wrote anything and takes 1 if not."""
+    """new_only is how well the reader does with what was written alone; new+format is that with
+    0.1 for writing anything and -1 for nothing, the published reward."""
     growth_budget: int = 128
-    """Tokens by which a store may grow for free."""
+    """Words by which a store may grow for free."""
     growth_penalty: float = 1.0
-    count_tokens: CountTokens = count_words
-    """For the budgets of growth and of retrieval."""
-    scorer: Scorer = MetricScorer()
+    reads: Reader | None = field(default=None, repr=False)
+    """Who reads; `bind` fills it in."""
+    scorer: Scorer | None = field(default=None, repr=False)
     """For answers that the agent gave itself: their contexts earn their own scores."""
+    count_tokens: CountTokens = field(default=count_words, repr=False)
+    """For the budgets of growth and of retrieval."""
     _initial: Once[tuple[object, ...], Reading] = field(
         default_factory=Once, init=False, repr=False, compare=False
     )
@@ -67,11 +95,47 @@ class MemoryDelta:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise UserError(f"the reward has no mode {self.mode!r}", f"choose {', '.join(MODES)}")
-        if self.growth_budget < 1 or self.growth_penalty < 0:
+        check_bounds("reward", self, max_answer_tokens=FROM_1)
+        check_bounds("reward", self, growth_budget=FROM_1, growth_penalty=FROM_0)
+        find_metric(self.metric)
+        if (self.reader == "endpoint") != bool(self.reader_url):
             raise UserError(
-                f"growth_budget is {self.growth_budget}, growth_penalty {self.growth_penalty}",
-                "set the budget to 1 or more and the penalty to 0 or more",
+                "a reader behind an endpoint needs the endpoint's address, and only it does",
+                "set --reward.reader endpoint with --reward.reader-url URL, or neither",
             )
+
+    @property
+    def per_batch(self) -> bool:
+        """Whether the reader changes with every update."""
+        return self.reader == "policy"
+
+    def check(self, resources: Resources) -> None:
+        """Refuse an agent without a store, and a search without vectors."""
+        if resources.memory is not None and not issubclass(resources.memory, Store):
+            raise UserError(
+                "the reward compares stores of memories, but the agent edits none",
+                "start from the preset curator or locomo",
+            )
+        resources.require_vectors({"reward.retrieval": self.retrieval.mode})
+
+    def bind(self, resources: Resources) -> MemoryDelta:
+        """Open the reader and the judge that the settings name."""
+        scorer: Scorer = MetricScorer(find_metric(self.metric))
+        if self.judge_url:
+            scorer = Judge(RemoteModel(self.judge_url, self.judge_model, self._kept("judge")))
+        reads: Reader = EvidenceReader()
+        if self.reader == "policy":
+            answerer = ChatAnswerer(resources.models["answer"], self.max_answer_tokens)
+            reads = TextReader(answerer, scorer)
+        elif self.reader == "endpoint":
+            remote = RemoteModel(
+                self.reader_url, cache=self._kept("reader"), max_tokens=self.max_answer_tokens
+            )
+            reads = TextReader(remote, scorer)
+        return replace(self, reads=reads, scorer=scorer)
+
+    def _kept(self, name: str) -> Path | None:
+        return self.answers / f"{name}.jsonl" if self.answers else None
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Compare what the episode left with what it began with."""
@@ -133,20 +197,30 @@ class MemoryDelta:
 
     async def _perf(self, task: Task, index: int, found: tuple[Passage, ...]) -> float:
         with boundary("reader"):
-            perf = await self.reader(task, index, found)
+            perf = await self._reads(task, index, found)
         if not 0 <= perf <= 1:
             raise ValueError(f"a reader scored {perf}, outside of [0, 1]")
         return perf
 
+    @property
+    def _reads(self) -> Reader:
+        if self.reads is None and self.reader != "evidence":
+            raise UserError(
+                f"the reader {self.reader} is not connected", "call the reward's bind first"
+            )
+        return self.reads or EvidenceReader()
+
     async def _own(self, episode: Episode) -> list[float | None]:
         """Give a context that answered a question the score of its answer."""
+
+        scorer = self.scorer or MetricScorer(find_metric(self.metric))
 
         async def score(context: Context) -> float | None:
             if context.question is None:
                 return None
             question = episode.task.questions[context.question]
             with boundary("judge"):
-                return await self.scorer(question, episode.answers[context.question])
+                return await scorer(question, episode.answers[context.question])
 
         return await concurrently(score(context) for context in episode.contexts)
 

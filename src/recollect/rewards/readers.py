@@ -15,7 +15,7 @@ from recollect.chat.chat import Chats, Model
 from recollect.chat.rendering import user
 from recollect.errors import boundary
 from recollect.memory.entries import Entry
-from recollect.memory.retrieval import Passage, shown
+from recollect.memory.retrieval import READ_PROMPT, Passage, reader_text
 from recollect.seeds import Key
 from recollect.tasks.conversations.locomo import CATEGORIES
 from recollect.types import Question, Task
@@ -24,12 +24,6 @@ Answerer = Callable[[str, str], Awaitable[str]]
 """Follow a prompt on a text: a chat over a policy, or a model behind an endpoint."""
 Scorer = Callable[[Question, str], Awaitable[float]]
 """Score an answer to a question in [0, 1]: a metric, or a judge."""
-
-READ_PROMPT = (
-    "Answer the question from the memories below and nothing else. Each has its time: work out"
-    ' what "yesterday" or "last year" means from it, and believe the later of two that disagree.'
-    " Reply with the answer alone, in at most six words."
-)
 
 
 class Reader(Protocol):
@@ -150,8 +144,3 @@ class MetricScorer:
         if question.category == CATEGORIES[5]:
             return float(metrics.abstains(answer))
         return self.metric(answer, question.answers)
-
-
-def reader_text(question: Question, found: Sequence[Passage]) -> str:
-    """Write what a reader reads."""
-    return f"Memories:\n{shown(found)}\n\nQuestion: {question.text}"

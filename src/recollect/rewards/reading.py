@@ -1,8 +1,8 @@
 """Rewards for how an agent reads: what it looked up, what it skipped, when it stopped.
 
 Each adds to the reward of the answers. Unlike in the papers, a chat that answers a question earns
-that question's score and nothing for the reading, in which it had no part. Knows nothing of agents:
-contexts say what was decided in them (`counts`) and what they showed (`chunks`).
+that question's score and nothing for the reading, in which it had no part. Contexts say what was
+decided in them (`counts`) and what they showed (`chunks`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from recollect.agents.base import is_ours
+from recollect.agents.callback import CallbackAgent
+from recollect.agents.gated import GatedAgent
+from recollect.agents.parallel import ParallelAgent
+from recollect.agents.resources import Resources
+from recollect.bounds import FINITE, FROM_1, check_bounds
 from recollect.errors import UserError
 from recollect.memory.base import Memory
-from recollect.rewards.answers import WithMemoryRecall, memory_recall
-from recollect.rewards.base import Reward, Score
+from recollect.rewards.answers import AnswerReward, WithMemoryRecall, memory_recall
+from recollect.rewards.base import Score
 from recollect.types import Context, Episode, Task
 
 
 @dataclass(frozen=True)
-class WithCallbacks:
-    """Any reward, with step rewards for a memory that can look back (ReMemR1).
+class CallbackReward(AnswerReward):
+    """Answers, and step rewards for a memory that can look back (ReMemR1).
 
     For context t, which wrote memory m_t and brought back e_t for the next prompt p (the problem,
     m_t, and the chunks that are read next, if any):
@@ -29,17 +35,27 @@ class WithCallbacks:
         callback        callback * max(0, recall(p and e_t) - recall(p))
         format          well_formed * 1 if the reply had its tags, else 0
 
-    A chunk of the task that the next context shows only a part of counts as shown whole.
+    A chunk of the task that the next context shows only a part of counts as shown whole. Steps
+    count with `outcome_share` below 1.
     """
 
-    outcome: Reward
     callback: float = 1.0
-    """The published code has 0 here: recalls then live from the outcome alone, and die out."""
+    """For words of the answers that only an earlier memory brings into view. The published code has
+    0 here: recalls then live from the outcome alone, and die out."""
     well_formed: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bounds("reward", self, callback=FINITE, well_formed=FINITE)
+
+    def check(self, resources: Resources) -> None:
+        """Refuse an agent that looks back at nothing."""
+        super().check(resources)
+        require_agent(resources.agent, CallbackAgent, "callback")
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score the outcome and the memories, then what was brought back."""
-        score = await WithMemoryRecall(self.outcome)(episode, memory)
+        score = await WithMemoryRecall(super().__call__)(episode, memory)
         written = {op.label: op.data["text"] for op in episode.ops if op.kind == "replace"}
         recalled = {op.label: op.data["text"] for op in episode.ops if op.kind == "recall"}
         reading = [c for c in episode.contexts if c.label in written]
@@ -61,8 +77,8 @@ class WithCallbacks:
 
 
 @dataclass(frozen=True)
-class WithGates:
-    """Any reward, with rewards for a gate that updates and a gate that ends (GRU-Mem).
+class GateReward(AnswerReward):
+    """Answers, and rewards for a gate that updates and a gate that ends (GRU-Mem).
 
     Of context t: update_gate = +1 if the memory was rewritten exactly where the chunks shown hold
     evidence, else -1; a malformed reply has decided nothing and earns -1.
@@ -70,17 +86,29 @@ class WithGates:
     Of the episode: outcome + exit + malformed * share of malformed replies, where exit is `early`
     if reading ended before the last evidence, `late` if it went on after it, and 0 if it ended
     where the last evidence stands (or first after it, if that was left out of a text too long).
-    The paper's weight of the format is not known to us: `malformed` is our choice.
+    The paper's weight of the format is not known to us: `malformed` is our choice. Steps count
+    with `outcome_share` below 1.
     """
 
-    outcome: Reward
     early: float = -0.75
+    """For an end before the last evidence."""
     late: float = -0.5
+    """For reading on after it."""
     malformed: float = -0.5
+    """Times the share of replies that cannot be read."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bounds("reward", self, early=FINITE, late=FINITE, malformed=FINITE)
+
+    def check(self, resources: Resources) -> None:
+        """Refuse an agent without gates."""
+        super().check(resources)
+        require_agent(resources.agent, GatedAgent, "gated")
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score the outcome, then compare the gates with where the evidence stands."""
-        score = await self.outcome(episode, memory)
+        score = await super().__call__(episode, memory)
         evidence = {chunk for question in episode.task.questions for chunk in question.evidence}
         if not evidence:
             raise UserError(
@@ -116,31 +144,57 @@ class WithGates:
 
 
 @dataclass(frozen=True)
-class WithRounds:
-    """Any reward, with a bonus for reading in few rounds (PI-Mem).
+class RoundReward(AnswerReward):
+    """Answers, and a bonus for reading in few rounds (PI-Mem).
 
     R = outcome + bonus * (K - k) / (K - 1), of the K rounds allowed for a stretch of text and the k
     that were read, on average if questions divide the text into stretches; nothing if K is 1.
     """
 
-    outcome: Reward
-    max_rounds: int = 3
     bonus: float = 0.2
+    """For one round only; none for as many as are allowed."""
+    max_rounds: int | None = None
+    """Rounds that are allowed; None takes the agent's setting."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bounds("reward", self, bonus=FINITE, max_rounds=FROM_1)
+
+    def check(self, resources: Resources) -> None:
+        """Refuse an agent that does not read in rounds."""
+        super().check(resources)
+        require_agent(resources.agent, ParallelAgent, "parallel")
+
+    def bind(self, resources: Resources) -> RoundReward:
+        """Take over how many rounds the agent allows."""
+        if self.max_rounds is None and isinstance(resources.agent, ParallelAgent):
+            return replace(self, max_rounds=resources.agent.max_rounds)
+        return self
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score the outcome, and count the rounds."""
-        score = await self.outcome(episode, memory)
+        score = await super().__call__(episode, memory)
+        most = self.max_rounds or ParallelAgent().max_rounds
         total: Counter[str] = Counter()
         for context in episode.contexts:
             total.update(context.counts)
         readers = [c for c in episode.contexts if c.chunks is not None]
         rounds = total["rounds"] / max(1, total["stretches"])
         saved = 0.0
-        if self.max_rounds > 1 and total["stretches"]:
-            saved = (self.max_rounds - rounds) / (self.max_rounds - 1)
+        if most > 1 and total["stretches"]:
+            saved = (most - rounds) / (most - 1)
         parts = {"rounds": rounds, **_shares(readers, "kept", "malformed")}
         reward = score.reward + self.bonus * saved
         return replace(score, reward=reward, parts={**score.parts, **parts})
+
+
+def require_agent(agent: object, kind: type, preset: str) -> None:
+    """Refuse a built-in agent of another kind; what a user's own notes is seen when it runs."""
+    if is_ours(agent) and not isinstance(agent, kind):
+        raise UserError(
+            f"this reward needs a {kind.__name__}; the agent is {type(agent).__name__}",
+            f"start from the preset {preset}, or set another --reward",
+        )
 
 
 def _update_gate(context: Context, evidence: set[int]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +15,7 @@ Vectors = Callable[[Sequence[str]], np.ndarray]
 """Look up the vectors of texts, as an embedding cache does."""
 
 
+@runtime_checkable
 class TaskFamily(Protocol):
     """Make tasks of one kind. The same index, seed and split always give the same task."""
 
@@ -36,6 +37,7 @@ class TaskFamily(Protocol):
         """Return the same family with so many times as much text."""
 
 
+@runtime_checkable
 class RememberedFamily(TaskFamily, Protocol):
     """Tasks that come with memories: a task's meta names its base as `namespace`."""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer, Tokenizer
+from recollect.config.engine import ModelConfig
 from recollect.config.roles import ROLES, ModelsConfig
-from recollect.config.train import TrainConfig
 from recollect.models.connect import connect, share
 from recollect.models.copies import Snapshot
 from recollect.models.model import LoadedModel, load_model
@@ -37,29 +37,32 @@ class Cast:
     _settings: ModelsConfig = ModelsConfig()
 
     @classmethod
-    def open(cls, config: TrainConfig) -> Cast:
-        """Load the model that learns, if one does, and connect to the fixed ones."""
-        cast = cls({}, None, [], _settings=config.models)
+    def open(cls, models: ModelsConfig, model: ModelConfig, ahead: bool = False) -> Cast:
+        """Load the model that learns, if one does, and connect to the fixed ones.
+
+        With `ahead` a copy of the weights samples while they are updated.
+        """
+        cast = cls({}, None, [], _settings=models)
         found: dict[str, Model] = {}
-        if config.models.learning:
-            cast.trained = load_model(config.model)
-            if config.rollout.ahead:
+        if models.learning:
+            cast.trained = load_model(model)
+            if ahead:
                 cast.snapshot = Snapshot.of(cast.trained)
             sampled = cast.snapshot.model if cast.snapshot else cast.trained
-            found["trainable"] = cast._sampled(config, sampled, True)
+            found["trainable"] = cast._sampled(sampled, True, model.cache_gib)
         known: list[Tokenizer] = [cast.trained.tokenizer] if cast.trained else []
         for role in ROLES:
-            key = getattr(config.models, role)
-            own = (key, getattr(config.models, f"{role}_id"))
-            if role in config.models.learning:
-                cast.notes.append(f"{role}: TRAINABLE {config.model.path}")
+            key = getattr(models, role)
+            own = (key, getattr(models, f"{role}_id"))
+            if role in models.learning:
+                cast.notes.append(f"{role}: TRAINABLE {model.path}")
                 cast.models[role] = found["trainable"]
                 continue
             if str(own) not in found:
-                found[str(own)] = cast._fixed(config, role, known)
-            model = cast.models[role] = found[str(own)]
-            known = [*known, model.renderer.tokenizer]
-            cast.notes += _described(role, model, key)
+                found[str(own)] = cast._fixed(models, model, role, known)
+            speaker = cast.models[role] = found[str(own)]
+            known = [*known, speaker.renderer.tokenizer]
+            cast.notes += _described(role, speaker, key)
         cast._keep_batches()
         return cast
 
@@ -70,21 +73,22 @@ class Cast:
             if clients and isinstance(sampler, LocalPolicy) and sampler.model.device.type == "cpu":
                 sampler.hold = lambda: any(client.in_flight for client in clients)
 
-    def _sampled(self, config: TrainConfig, loaded: LoadedModel, trainable: bool) -> Model:
-        policy = open_sampler(loaded, config.model.cache_gib, say=self.notes.append)
+    def _sampled(self, loaded: LoadedModel, trainable: bool, cache_gib: float) -> Model:
+        policy = open_sampler(loaded, cache_gib, say=self.notes.append)
         self.samplers.append(policy)
         return Model(policy, Renderer(loaded.tokenizer), trainable, window=loaded.window)
 
-    def _fixed(self, config: TrainConfig, role: str, known: list[Tokenizer]) -> Model:
-        models = config.models
+    def _fixed(
+        self, models: ModelsConfig, model: ModelConfig, role: str, known: list[Tokenizer]
+    ) -> Model:
         if models.is_served(role):
             return served(models, role, known)
         folder = Path(getattr(models, role)).expanduser()
-        plain = replace(config.model, path=str(folder), lora=replace(config.model.lora, rank=0))
+        plain = replace(model, path=str(folder), lora=replace(model.lora, rank=0))
         loaded = load_model(plain)
         loaded.tokenizer = share(loaded.tokenizer, known)  # type: ignore[assignment]
         loaded.network.requires_grad_(False)
-        return self._sampled(config, loaded, False)
+        return self._sampled(loaded, False, model.cache_gib)
 
     def sampling(self, temperature: float, top_p: float) -> dict[str, Model]:
         """Return the models, told how to sample; fixed ones may have been told otherwise."""

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from recollect.agents.base import Agent, check_window
 from recollect.chat.chat import Model
-from recollect.config.rewards import DeltaConfig
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 from recollect.forks import choose_forks, find_places
 from recollect.models.model import LoadedModel
-from recollect.rewards.base import Reward
+from recollect.rewards.base import Reward, is_per_batch
 from recollect.rollout import Group, Rollout
 from recollect.seeds import derive
 from recollect.tasks.multiples import stretched
@@ -50,7 +50,7 @@ class Learner:
         What is needed for nothing but learning, a critic, is loaded only if `learns`.
         """
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
-        cast = Cast.open(config)
+        cast = Cast.open(config.models, config.model, ahead=bool(config.rollout.ahead))
         check_window(config.agent, cast.window)
         check_tasks(config, config.val.length_tasks if learns else config.val.tasks)
         critic = None
@@ -69,15 +69,13 @@ class Learner:
         """Put every model into its role."""
         models = self.cast.sampling(temperature, top_p)
         settings = self.config.rollout
-        reward = self.reward(models["answer"])
+        reward = self.reward(models)
         return Rollout(self.agent, models, reward, settings.concurrency, settings.timeout)
 
-    def reward(self, model: Model) -> Reward:
+    def reward(self, models: Mapping[str, Model]) -> Reward:
         """Return the run's reward; one that the policy reads for is new for every batch."""
-        settings = self.config.reward
-        if isinstance(settings, DeltaConfig) and settings.reader == "policy":
-            return make_reward(self.config, model)
-        self._reward = self._reward or make_reward(self.config, model)
+        if self._reward is None or is_per_batch(self.config.reward):
+            self._reward = make_reward(self.config, models)
         return self._reward
 
     async def generate(self, step: int, watcher: Watcher) -> list[Group]:

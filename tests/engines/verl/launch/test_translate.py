@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect.agents.base import lengths_of as lengths
 from recollect.agents.callback import CallbackAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent
@@ -15,7 +16,6 @@ from recollect.config.engine import LoraConfig, LossConfig, OptimConfig
 from recollect.config.presets import PRESETS, preset
 from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import LocalConfig, RolloutConfig
-from recollect.engines.verl.launch.lengths import lengths
 from recollect.engines.verl.launch.translate import (
     merged,
     name_of,

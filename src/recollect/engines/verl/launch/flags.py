@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.agents.fold import FoldAgent
+from recollect.config.published import Arguments
 from recollect.config.train import TrainConfig
 from recollect.engines.verl.launch.refusals import DROPPED, FOLD, refuse_flag
 from recollect.engines.verl.launch.translate import (
@@ -165,8 +166,8 @@ def _changed(
                 "add recurrent.enable=memory, or start from the preset hotpotqa",
             )
         changes["agent"] = replace(agent, **fold)
-    changed: TrainConfig = _laid(config, changes)
-    return changed
+    changed: Arguments = _laid(Arguments.of(config), changes)
+    return changed.config
 
 
 def _laid(value: Any, changes: Mapping[str, Any]) -> Any:

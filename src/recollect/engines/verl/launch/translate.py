@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.agents.base import check_window
-from recollect.config.agents import AgentConfig
-from recollect.config.train import RewardConfig, TrainConfig
-from recollect.engines.verl.launch.lengths import Lengths, lengths
+from recollect.agents.base import check_window, is_ours, lengths_of
+from recollect.agents.estimates import Lengths
+from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 
 Keys = dict[str, Any]
@@ -44,7 +43,7 @@ def translate(config: TrainConfig, run: Path, window: int | None = None) -> Keys
     refuse(config)
     if window is not None:
         check_window(config.agent, window)
-    room = lengths(config.agent, window)
+    room = lengths_of(config.agent, window)
     return {
         **_data(config, run, room),
         **_model(config),
@@ -58,8 +57,8 @@ def translate(config: TrainConfig, run: Path, window: int | None = None) -> Keys
 
 def refuse(config: TrainConfig) -> None:
     """Refuse what only the embedded engine does."""
-    for part, known in ((config.agent, AgentConfig), (config.reward, RewardConfig)):
-        if not isinstance(part, known):
+    for part in (config.agent, config.reward):
+        if not is_ours(part):
             raise UserError(
                 f"a cluster's workers do not know {type(part).__name__}",
                 "train with agents and rewards of your own in the embedded engine:"

@@ -11,18 +11,17 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 
 from recollect.agents.base import Agent
-from recollect.agents.curator import CuratorAgent
-from recollect.config.train import TrainConfig
+from recollect.config.train import EmbedConfig, TrainConfig
 from recollect.engines.verl.run.settings_file import to_plain
 from recollect.engines.verl.worker.bases import SharedBases
 from recollect.memory.changes import Growth
 from recollect.memory.corpus import Corpus
 from recollect.memory.leases import MemoryStoreManager, Trial
 from recollect.memory.store import Embed
+from recollect.tasks.base import RememberedFamily
 from recollect.train.wiring import make_agent, memories
 
 WORD = 60.0
@@ -100,10 +99,10 @@ def broker_line(run: str) -> BrokerLine:
 
 def cluster_agent(config: TrainConfig, tell: Callable[[], Told]) -> Agent:
     """Make the agent of a run; one that edits memories shares their bases with its node."""
-    tasks = config.remembered
-    if not isinstance(config.agent, CuratorAgent) or tasks is None:
-        return make_agent(config)
-    make, embed = memories(config, tasks)
-    key = json.dumps([to_plain(tasks), to_plain(config.embed)])
-    stores = BrokeredStores(SharedBases(make, key), tell(), embed)
-    return replace(config.agent, stores=stores)
+
+    def brokered(tasks: RememberedFamily, embed: EmbedConfig) -> BrokeredStores:
+        make, embedder = memories(tasks, embed)
+        key = json.dumps([to_plain(tasks), to_plain(embed)])
+        return BrokeredStores(SharedBases(make, key), tell(), embedder)
+
+    return make_agent(config, brokered)

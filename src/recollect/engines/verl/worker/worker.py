@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,16 +12,14 @@ from pathlib import Path
 from recollect.agents.base import Agent
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer, Tokenizer
-from recollect.config.rewards import DeltaConfig
-from recollect.config.roles import ROLES
-from recollect.config.train import TrainConfig
+from recollect.config.roles import ROLES, ModelsConfig
 from recollect.engines.verl.run.folder import RunFolder
 from recollect.engines.verl.run.task_store import TaskStore
 from recollect.engines.verl.worker.leases import broker_line, cluster_agent
 from recollect.engines.verl.worker.policy import ServedPolicy
 from recollect.errors import UserError
 from recollect.models.model import check_folder, load_tokenizer
-from recollect.rewards.base import Reward
+from recollect.rewards.base import Reward, is_per_batch
 from recollect.rollout import Rollout
 from recollect.seeds import Key
 from recollect.tasks.base import Split
@@ -52,7 +51,9 @@ class Crew:
         slots = asyncio.Semaphore(max(1, config.rollout.concurrency // workers))
         agent = cluster_agent(config, lambda: broker_line(str(path)))
         tasks: dict[Split, TaskStore] = {s: folder.tasks(s) for s in ("train", "test")}
-        return cls(folder, agent, Renderer(tokenizer), fixed(config, tokenizer), slots, tasks)
+        return cls(
+            folder, agent, Renderer(tokenizer), fixed(config.models, tokenizer), slots, tasks
+        )
 
     async def episode(
         self, policy: ServedPolicy, split: Split, index: int, session: int, step: int,
@@ -63,7 +64,7 @@ class Crew:
         learns = Model(policy, self.renderer, window=window)
         models = {role: self.fixed.get(role, learns) for role in ROLES}
         models = told(config.models, models, sampling)
-        reward = self._reward_for((split, step), models["answer"])
+        reward = self._reward_for((split, step), models)
         rollout = Rollout(self.agent, models, reward, timeout=config.rollout.timeout)
         key = (config.seed, step) if split == "train" else (config.seed, "validation")
         async with self.slots:
@@ -73,33 +74,31 @@ class Crew:
         """Count, since this was last asked, the failed attempts of calls to servers by kind."""
         return failures_of(clients_of(self.fixed.values()))
 
-    def _reward_for(self, batch: Key, model: Model) -> Reward:
+    def _reward_for(self, batch: Key, models: Mapping[str, Model]) -> Reward:
         """Return the reward; one that the policy reads for is new whenever the weights are."""
-        reward = self.folder.config.reward
-        stays = not (isinstance(reward, DeltaConfig) and reward.reader == "policy")
-        if self._reward is None or not (stays or batch == self._reward_of):
-            self._reward, self._reward_of = make_reward(self.folder.config, model), batch
+        stale = batch != self._reward_of and is_per_batch(self.folder.config.reward)
+        if self._reward is None or stale:
+            self._reward, self._reward_of = make_reward(self.folder.config, models), batch
         return self._reward
 
 
-def fixed(config: TrainConfig, tokenizer: Tokenizer) -> dict[str, Model]:
+def fixed(models: ModelsConfig, tokenizer: Tokenizer) -> dict[str, Model]:
     """Connect to the models of the roles that are not trained."""
     found: dict[tuple[str, str], Model] = {}
     known = [tokenizer]
-    for role in config.models.fixed:
-        place = getattr(config.models, role)
-        if not config.models.is_served(role):
+    for role in models.fixed:
+        place = getattr(models, role)
+        if not models.is_served(role):
             raise UserError(
                 f"models.{role} is the folder {place}, which a cluster's workers cannot all load",
                 f"serve it (recollect serve {place}) and give --models.{role} its address",
             )
-        own = (place, getattr(config.models, f"{role}_id"))
+        own = (place, getattr(models, f"{role}_id"))
         if own not in found:
-            found[own] = served(config.models, role, known)
+            found[own] = served(models, role, known)
             known.append(found[own].renderer.tokenizer)
     return {
-        role: found[getattr(config.models, role), getattr(config.models, f"{role}_id")]
-        for role in config.models.fixed
+        role: found[getattr(models, role), getattr(models, f"{role}_id")] for role in models.fixed
     }
 
 

@@ -1,0 +1,155 @@
+"""The published systems' names for our settings, translated to ours.
+
+`--training-stage` and `--fixed-model-api` are another way to set `models`, and
+`--agent-name-override` names the agent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from recollect.agents.bank import BankAgent
+from recollect.agents.base import Agent
+from recollect.agents.callback import CallbackAgent
+from recollect.agents.curator import CuratorAgent
+from recollect.agents.fold import FoldAgent
+from recollect.agents.gated import GatedAgent
+from recollect.agents.parallel import ParallelAgent
+from recollect.config.presets import PRESETS
+from recollect.config.roles import ROLES, TRAINABLE, ModelsConfig
+from recollect.config.train import TrainConfig
+from recollect.errors import UserError
+
+STAGES = {"memory": "memory", "qa": "answer"}
+"""The role that learns in each stage of two-stage training."""
+AGENT_LOOPS: dict[str, type] = {
+    "mem_agent": FoldAgent,
+    "tool_agent": CuratorAgent,
+    "tool_mem_agent": BankAgent,
+    "tool_mem_agent_twostage": BankAgent,
+    "callback": CallbackAgent,
+    "gated": GatedAgent,
+    "parallel": ParallelAgent,
+}
+"""Agents by the names that the published scripts give them, and readers by their own."""
+OTHER_NAMES = {"max_memory_tokens": "max_core_tokens", "max_core_tokens": "max_memory_tokens"}
+"""Of settings that agents call differently."""
+
+
+@dataclass(frozen=True)
+class Arguments(TrainConfig):
+    """All settings of a run, with the published names beside ours."""
+
+    training_stage: str = ""
+    """memory or qa: the other role is then fixed. Another way to set `models`."""
+    fixed_model_api: str = ""
+    """The address of the fixed model of a training stage."""
+    agent_name_override: str = ""
+    """An agent by its published name, in place of the preset's; settings that both have stay."""
+
+    @classmethod
+    def of(cls, config: TrainConfig, **names: Any) -> Arguments:
+        """Put published names beside settings."""
+        return cls(**{spec.name: getattr(config, spec.name) for spec in fields(config)}, **names)
+
+    def __post_init__(self) -> None:
+        """Leave the checks to `config`: some settings are right only after the translation."""
+
+    @property
+    def config(self) -> TrainConfig:
+        """The settings in our own names."""
+        own = {spec.name: getattr(self, spec.name) for spec in fields(TrainConfig)}
+        own["models"] = staged(self.models, self.training_stage, self.fixed_model_api)
+        own["agent"] = named_agent(self.agent_name_override, self.agent, self.preset)
+        return TrainConfig(**own)
+
+
+def named_agent(name: str, agent: Agent, preset: str = "") -> Agent:
+    """Return the agent of a name: the one given if it is of that kind.
+
+    Another takes over every setting that it has, too. One that it does not have is left behind,
+    unless it was set: neither what the preset says nor what such an agent has anyway.
+    """
+    if not name:
+        return agent
+    if name not in AGENT_LOOPS:
+        raise UserError(
+            f"Agent loop {name} not registered, registered agent loops: {', '.join(AGENT_LOOPS)}",
+            "set --agent-name-override to one of them, or leave it to the preset",
+        )
+    kind = AGENT_LOOPS[name]
+    if isinstance(agent, kind):
+        return agent
+    if type(agent) not in AGENT_LOOPS.values():
+        raise UserError(
+            f"the agent {type(agent).__name__} is given, and --agent-name-override names {name}",
+            "leave one of them out",
+        )
+    taken, left = _taken_over(agent, kind())
+    if lost := sorted(left - _unset(agent, preset)):
+        names = ", ".join(f"agent.{setting}" for setting in lost)
+        raise UserError(
+            f"{names} would be lost: the agent {name} has nothing like it",
+            f"leave {names} as the preset has it, or set another --agent-name-override",
+        )
+    found: Agent = kind(**taken)
+    return found
+
+
+def _taken_over(agent: Any, fresh: Any) -> tuple[dict[str, Any], set[str]]:
+    """Return the settings of an agent by another's names for them, and those it has no names for.
+
+    Prompts and tools are an agent's own, even where they have one name.
+    """
+    known = {spec.name for spec in fields(fresh)}
+    taken: dict[str, Any] = {}
+    left: set[str] = set()
+    for spec in fields(agent):
+        value = getattr(agent, spec.name)
+        name = spec.name if spec.name in known else OTHER_NAMES.get(spec.name, "")
+        own_kind = is_dataclass(value) and name and type(value) is not type(getattr(fresh, name))
+        if name not in known or own_kind:
+            left.add(spec.name)
+        else:
+            taken[name] = value
+    return taken, left
+
+
+def _unset(agent: Any, preset: str) -> set[str]:
+    """Name the settings of an agent that are as its kind or the preset has them."""
+    usual: list[Any] = [type(agent)()]
+    if preset in PRESETS and isinstance(PRESETS[preset].agent, type(agent)):
+        usual.append(PRESETS[preset].agent)
+    return {
+        spec.name
+        for spec in fields(agent)
+        if any(getattr(agent, spec.name) == getattr(other, spec.name) for other in usual)
+    }
+
+
+def staged(models: ModelsConfig, training_stage: str, fixed_model_api: str) -> ModelsConfig:
+    """Return the models of a stage as the published scripts name it; without one, the given."""
+    if not training_stage and not fixed_model_api:
+        return models
+    if training_stage not in STAGES:
+        raise UserError(
+            f"training_stage must be 'memory' or 'qa', got: {training_stage or None}",
+            "set --training-stage to memory or qa",
+        )
+    if not fixed_model_api:
+        raise UserError(
+            "fixed_model_api is required for two-stage training",
+            "set --fixed-model-api to the address of the other role's model, such as"
+            " http://localhost:8000/v1",
+        )
+    learns = STAGES[training_stage]
+    stage = {role: TRAINABLE if role == learns else fixed_model_api for role in ROLES}
+    given = {role: getattr(models, role) for role in ROLES}
+    if given not in (stage, dict.fromkeys(ROLES, TRAINABLE)):
+        raise UserError(
+            f"training_stage {training_stage} and models.memory, models.answer say different"
+            " things",
+            "give --training-stage with --fixed-model-api, or --models.memory and --models.answer",
+        )
+    return replace(models, memory=stage["memory"], answer=stage["answer"])
