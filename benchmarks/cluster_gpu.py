@@ -140,7 +140,8 @@ def line(options: argparse.Namespace, name: str) -> str:
     rewards = [row["reward/mean"] for row in steps]
     third = max(1, len(rewards) // 3)
     accuracy = [f"{row['val/accuracy']:.3f}" for row in rows if "val/accuracy" in row]
-    mismatch = max(abs(row.get("train/behaviour_kl") or 0.0) for row in steps)
+    names = ("train/log_ratio", "train/mismatch")
+    mismatch = max(abs(row.get(key) or 0.0) for row in steps for key in names)
     moved = sum((row.get("train/grad_norm") or 0) > 0 for row in steps)
     failed = sum(row.get("episodes/failed") or 0 for row in rows)
     seconds = statistics.median(row["time/rollout"] + row["time/update"] for row in steps)

@@ -57,7 +57,7 @@ def main() -> None:
     end = tokenizer.convert_tokens_to_ids(END)  # the GGUF names another token
     config.eos_token_id = config.pad_token_id = end
     config.bos_token_id = None
-    del config.quantization_config
+    config.__dict__.pop("quantization_config", None)
     network = LlamaForCausalLM(config)
     network.load_state_dict(loaded.state_dict())
     network.generation_config = GenerationConfig(eos_token_id=end, pad_token_id=end)

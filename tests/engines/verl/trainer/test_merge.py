@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
 from recollect.engines.verl.trainer.merge import LATEST, export, merge, without_adapters
@@ -45,6 +46,21 @@ def test_weights_keep_their_precision(tmp_path):
         "model.safetensors",
     }
     merge(tmp_path / "run" / "global_step_3", made)  # in place of the one there
+
+
+def test_a_tied_head_is_stored_once(tmp_path):
+    model = tiny_model(tmp_path / "model")
+    network = AutoModelForCausalLM.from_pretrained(model)
+    config = json.loads((model / "config.json").read_text()) | {"tie_word_embeddings": True}
+    (model / "config.json").write_text(json.dumps(config))
+    weights = dict(network.state_dict())
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+    checkpoint(tmp_path / "run", weights, model)
+    made = export(tmp_path / "run", tmp_path / "made")
+    assert made is not None
+    with safe_open(made / "model.safetensors", "pt") as file:
+        stored = set(file.keys())
+    assert "lm_head.weight" not in stored and "model.embed_tokens.weight" in stored
 
 
 def test_a_run_without_a_checkpoint_has_no_model(tmp_path):

@@ -56,6 +56,8 @@ def merge(checkpoint: Path, target: Path, alpha: float | None = None) -> Path:
     config.dtype = next(iter(weights.values())).dtype
     with torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(config)
+    if config.tie_word_embeddings:  # FSDP cuts the head as well; a tied one is the embedding
+        weights.pop("lm_head.weight", None)
     model.save_pretrained(temporary, state_dict=weights)
     disk.remove(target)
     temporary.rename(target)

@@ -23,7 +23,7 @@ NAMES = {
     "actor/entropy": "train/entropy",
     "actor/grad_norm": "train/grad_norm",
     "actor/lr": "train/lr",
-    "actor/ppo_kl": "train/behaviour_kl",
+    "actor/ppo_kl": "train/log_ratio",  # signed: the embedded engine's mismatch never is
     "actor/pg_clipfrac": "train/clip_high",
     "actor/pg_clipfrac_lower": "train/clip_dual",
 }
