@@ -237,8 +237,16 @@ def trl(options: argparse.Namespace) -> dict[str, float]:
             scale_rewards="none",
         )
         trainer = GRPOTrainer(
-            model=AutoModelForCausalLM.from_pretrained(options.folder, dtype=torch.float32),
-            processing_class=AutoTokenizer.from_pretrained(options.folder),
+            model=AutoModelForCausalLM.from_pretrained(
+                options.folder,
+                dtype=torch.float32,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+            ),
+            processing_class=AutoTokenizer.from_pretrained(
+                options.folder, local_files_only=True, trust_remote_code=False
+            ),
             reward_funcs=reward,
             args=config,
             train_dataset=Dataset.from_list(rows),

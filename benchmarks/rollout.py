@@ -15,6 +15,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -119,11 +120,23 @@ def bound(model: LoadedModel, groups: list[Group]) -> float:
     return total / BANDWIDTH
 
 
+def plain_network(path: str, dtype: torch.dtype) -> Any:
+    """Load a model as transformers alone runs it."""
+    network: Any = AutoModelForCausalLM.from_pretrained(
+        path,
+        dtype=dtype,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+    )
+    return network.cuda().eval()
+
+
 def check(path: str, new_tokens: int = 64) -> str:
     """Compare greedy tokens in float32 with transformers' own."""
     model = load_model(ModelConfig(path, "cuda"))
     model.half = False
-    network = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).cuda().eval()
+    network = plain_network(path, torch.float32)
     prompts = [
         model.tokenizer.encode(" ".join(task.chunks[0].split()[: 40 + 7 * i]))
         for i, task in enumerate(make_tasks(32, 1, 300, 7))
@@ -182,8 +195,7 @@ def main() -> None:
     )
     del policy
     torch.cuda.empty_cache()
-    network = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.bfloat16)
-    network = network.cuda().eval()
+    network = plain_network(options.model, torch.bfloat16)
     tokens = taken = 0.0
     for turn in range(1, 1 + options.turns):
         own = [e.contexts[turn] for group in groups for e in group]

@@ -237,7 +237,9 @@ def main() -> None:
     from transformers import AutoTokenizer
 
     args.model = str(Path(args.model).resolve())
-    args.tokenizer = AutoTokenizer.from_pretrained(args.model)
+    args.tokenizer = AutoTokenizer.from_pretrained(
+        args.model, local_files_only=True, trust_remote_code=False
+    )
     names = ["recollect", *args.peers]
     print(
         f"{'clients':>7}  {'server':16} {'chats/s':>8} {'tokens/s':>9} {'first p50':>10}"

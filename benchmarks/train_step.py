@@ -62,7 +62,10 @@ def make_model(options: argparse.Namespace) -> LoadedModel:
     device = torch.device("cuda")
     with device:
         network: Any = AutoModelForCausalLM.from_config(
-            config, dtype=getattr(torch, options.weights), attn_implementation=attention.NAME
+            config,
+            dtype=getattr(torch, options.weights),
+            attn_implementation=attention.NAME,
+            trust_remote_code=False,
         )
     network.gradient_checkpointing_enable({"use_reentrant": False})
     network.eval()

@@ -51,8 +51,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     path = options.gguf or find_weights()
-    loaded = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    loaded = AutoModelForCausalLM.from_pretrained(
+        path.parent,
+        gguf_file=path.name,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+    )
+    tokenizer = AutoTokenizer.from_pretrained(
+        path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
+    )
     config = loaded.config
     end = tokenizer.convert_tokens_to_ids(END)  # the GGUF names another token
     config.eos_token_id = config.pad_token_id = end

@@ -54,6 +54,16 @@ def make_folder(path: Path) -> None:
         raise UserError(f"cannot create {path}: {error.strerror}", fix) from error
 
 
+def refuse_pickles(folder: Path) -> None:
+    """Refuse a model folder whose weights are pickles alone: reading one runs what it says."""
+    pickles = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth"))
+    if pickles and not any(folder.glob("*.safetensors")):
+        raise UserError(
+            f"the weights in {folder} are pickled ({pickles[0]}), and reading a pickle runs code",
+            "choose a folder with *.safetensors, which most models are published with as well",
+        )
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name that becomes `path`, in one move, once it is safely on disk."""

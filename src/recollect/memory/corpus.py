@@ -167,7 +167,8 @@ class Corpus:
         """Map a saved base; nothing is read before it is used."""
         try:
             header = json.loads((folder / "corpus.json").read_text())
-            mapped = {f.stem: np.load(f, mmap_mode="r") for f in sorted(folder.glob("*.npy"))}
+            files = sorted(folder.glob("*.npy"))
+            mapped = {f.stem: np.load(f, mmap_mode="r", allow_pickle=False) for f in files}
             if header["format"] != _FORMAT:
                 raise ValueError(f"it has format {header['format']}, not {_FORMAT}")
             return cls.of(header, mapped)

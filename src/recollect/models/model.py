@@ -12,12 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
 from recollect.config.engine import LoraConfig, ModelConfig
 from recollect.errors import UserError
+from recollect.files import refuse_pickles
 from recollect.models import attention
 from recollect.models.sparse import asking, sparse_end
 
@@ -160,9 +167,11 @@ def load_tokenizer(folder: Path) -> HFTokenizer:
         hf = AutoTokenizer.from_pretrained(
             folder,
             local_files_only=True,
+            trust_remote_code=False,
             clean_up_tokenization_spaces=False,  # text is what the tokens say, space for space
         )
-        config = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config()
+        whole = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = whole.get_text_config()
     if not hf.chat_template:
         raise UserError(
             f"the tokenizer in {folder} has no chat template",
@@ -191,7 +200,22 @@ def check_folder(path: str, setting: str = "model.path") -> Path:
         )
     if not (folder / "config.json").exists():
         raise UserError(f"{folder} holds no config.json", "give the folder of a transformers model")
+    _refuse_code(folder)
+    refuse_pickles(folder)
     return folder
+
+
+def _refuse_code(folder: Path) -> None:
+    """Refuse a model that only code in its own folder can build; such code is never run."""
+    with loading(folder):
+        told = json.loads((folder / "config.json").read_text("utf-8"))
+        named = told.get("auto_map") or {}
+    if named and told.get("model_type") not in CONFIG_MAPPING:
+        raise UserError(
+            f"the model in {folder} needs code of its own ({next(iter(named.values()))}), which is"
+            " never run",
+            "choose a model whose architecture transformers itself has",
+        )
 
 
 def find_device(name: str) -> torch.device:
@@ -240,7 +264,8 @@ def load_model(config: ModelConfig) -> LoadedModel:
             dtype=getattr(torch, config.weights),
             attn_implementation=attention.NAME,
             local_files_only=True,
-            use_safetensors=True,  # never unpickle weights
+            trust_remote_code=False,
+            use_safetensors=True,  # unpickling weights would run code
         )
     network.to(device)
     if not network._supports_attention_backend:

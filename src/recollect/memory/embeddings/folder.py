@@ -21,6 +21,7 @@ import numpy as np
 
 from recollect.distribution import install
 from recollect.errors import UserError
+from recollect.files import refuse_pickles
 from recollect.memory.embeddings.base import Kind
 
 MINILM = "minilm"
@@ -107,9 +108,26 @@ class FolderEmbedder:
         except ImportError:
             raise UserError("embedding with a local model needs transformers", _EXTRA) from None
         transformers_logging.disable_progress_bar()  # ours is the one to watch
-        tokenizer = AutoTokenizer.from_pretrained(self.folder)
-        model = AutoModel.from_pretrained(self.folder, dtype="float32").to(self.device)
-        return tokenizer, model.eval()
+        refuse_pickles(self.folder)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                self.folder, local_files_only=True, trust_remote_code=False
+            )
+            model = AutoModel.from_pretrained(
+                self.folder,
+                dtype="float32",
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,  # unpickling weights would run code
+            )
+        except Exception as error:  # transformers and safetensors raise whatever they meet
+            what = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise UserError(
+                f"the embedder in {self.folder} cannot be loaded: {what}",
+                "give a folder with config.json, *.safetensors and a tokenizer that need no code"
+                " of their own, or serve the model and name its endpoint",
+            ) from error
+        return tokenizer, model.to(self.device).eval()
 
     def _embed(self, texts: list[str], kind: Kind) -> np.ndarray:
         import torch
@@ -166,7 +184,7 @@ def _downloaded(name: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise UserError(f"there is no folder {name}", _EXTRA) from None
-    skipped = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack"]
+    skipped = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.bin", "*.pt", "*.py"]
     try:
         return Path(snapshot_download(name, ignore_patterns=skipped))
     except Exception as error:

@@ -52,10 +52,10 @@ def merge(checkpoint: Path, target: Path, alpha: float | None = None) -> Path:
     temporary = target.with_name(disk.TEMPORARY + target.name)
     disk.remove(temporary)
     shutil.copytree(actor / "huggingface", temporary)  # configuration and tokenizer
-    config = AutoConfig.from_pretrained(temporary, local_files_only=True)
+    config = AutoConfig.from_pretrained(temporary, local_files_only=True, trust_remote_code=False)
     config.dtype = next(iter(weights.values())).dtype
     with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config)
+        model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     if config.tie_word_embeddings:  # FSDP cuts the head as well; a tied one is the embedding
         weights.pop("lm_head.weight", None)
     model.save_pretrained(temporary, state_dict=weights)
