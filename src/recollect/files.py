@@ -1,6 +1,6 @@
-"""Files that are whole or not there: atomic replacement, flushing, locks, and lines that are kept.
+"""Files that are whole or not there: atomic replacement, lines that only grow, locks, plain errors.
 
-Knows nothing of what the files say.
+Whatever a file system refuses, and whatever is wrong with a file that is read, is a `UserError`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,17 +21,45 @@ from recollect.errors import UserError
 TEMPORARY = ".tmp-"
 """Starts the name of what is being written or removed; `Run.open` clears what a kill left."""
 
+_ROOM = "free some space, then type the same command: it resumes"
+_WRITABLE = "choose a folder you may write to"
+_IN_THE_WAY = "move it away, or choose another folder"
 _FIXES = {
-    errno.EACCES: "choose a run folder you may write to",
-    errno.EPERM: "choose a run folder you may write to",
-    errno.EROFS: "choose a run folder on a disk that can be written",
-    errno.ENOTDIR: "choose a run folder whose parents are folders",
-    errno.ENAMETOOLONG: "choose a shorter run folder name",
-    errno.ENOSPC: "free some space, then resume",
-    errno.EDQUOT: "free some space, then resume",
-    errno.EFBIG: "choose a run folder on another disk",
-    errno.EIO: "check the disk, then resume",
+    errno.EACCES: _WRITABLE,
+    errno.EPERM: _WRITABLE,
+    errno.EROFS: "choose a folder on a disk that can be written",
+    errno.ENOTDIR: "choose a folder whose parents are folders",
+    errno.EEXIST: _IN_THE_WAY,
+    errno.EISDIR: _IN_THE_WAY,
+    errno.ENOTEMPTY: _IN_THE_WAY,
+    errno.ELOOP: _IN_THE_WAY,
+    errno.ENAMETOOLONG: "choose a shorter folder name",
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EFBIG: "choose a folder on another disk: this one allows no file of that size",
+    errno.EIO: "check the disk, then type the same command: it resumes",
+    errno.EMFILE: "allow more open files (ulimit -n), then type the same command",
+    errno.ENFILE: "close other programs, then type the same command",
 }
+_BLOCK = 1 << 16
+
+
+# What a file system refuses
+
+
+def refusal(error: Exception, path: Path) -> UserError | None:
+    """Return a message if a file system refused to write; None if the error is something else."""
+    if isinstance(error, UserError):
+        return None
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None:
+        # Libraries in other languages, and numpy, report the system's error in their text alone.
+        told = re.search(r"(?:os error|[Ee]rrno) (\d+)|\d+ requested and \d+ written", str(error))
+        number = None if told is None else int(told[1] or errno.ENOSPC)
+    if number not in _FIXES:
+        return None
+    name = (error.filename if isinstance(error, OSError) else None) or path
+    return UserError(f"cannot write {name}: {os.strerror(number)}", _FIXES[number])
 
 
 @contextmanager
@@ -38,71 +67,26 @@ def refusals(path: Path) -> Iterator[None]:
     """Turn what a file system refuses into a message; any other error is a bug and crashes."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in _FIXES:
+    except Exception as error:
+        refused = refusal(error, path)
+        if refused is None:
             raise
-        name = error.filename or path
-        raise UserError(f"cannot write {name}: {error.strerror}", _FIXES[error.errno]) from error
+        raise refused from error
 
 
-def make_folder(path: Path) -> None:
-    """Create a folder and its parents; whatever stands in the way is the user's to mend."""
+def make_folder(path: Path, private: bool = False) -> None:
+    """Create a folder and its parents; a private one can be opened by its owner alone."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
     except OSError as error:
-        fix = _FIXES.get(error.errno or 0, _FIXES[errno.EACCES])
+        fix = _FIXES.get(error.errno or 0, _WRITABLE)
         raise UserError(f"cannot create {path}: {error.strerror}", fix) from error
 
 
-def refuse_pickles(folder: Path) -> None:
-    """Refuse a model folder whose weights are pickles alone: reading one runs what it says."""
-    pickles = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth"))
-    if pickles and not any(folder.glob("*.safetensors")):
-        raise UserError(
-            f"the weights in {folder} are pickled ({pickles[0]}), and reading a pickle runs code",
-            "choose a folder with *.safetensors, which most models are published with as well",
-        )
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name that becomes `path`, in one move, once it is safely on disk."""
-    temporary = path.with_name(f"{TEMPORARY}{path.name}")
-    try:
-        yield temporary
-        fsync(temporary)
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):  # what went wrong first is what is told
-            remove(temporary)
-        raise
-    fsync(path.parent)
-
-
-def fsync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, have reached the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def remove(path: Path) -> None:
-    """Delete a file or a folder; a kill half-way leaves no half folder under its name."""
-    if path.is_dir() and not path.name.startswith(TEMPORARY):
-        hidden = path.with_name(f"{TEMPORARY}removed-{path.name}")
-        remove(hidden)
-        path = path.rename(hidden)
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def lock(folder: Path) -> IO[bytes]:
-    """Hold a folder for this process; the system lets go when the process ends, however it does."""
-    file = open(folder / ".lock", "ab")  # noqa: SIM115 - the open file is the lock
+    """Hold a folder for this process; the system releases it when the process ends."""
+    with refusals(folder):
+        file = open(folder / ".lock", "ab")  # noqa: SIM115 - the open file is the lock
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -119,6 +103,65 @@ def lock(folder: Path) -> IO[bytes]:
     return file
 
 
+def refuse_pickles(folder: Path) -> None:
+    """Refuse a model folder whose weights are pickles alone: reading one runs what it says."""
+    pickles = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth"))
+    if pickles and not any(folder.glob("*.safetensors")):
+        raise UserError(
+            f"the weights in {folder} are pickled ({pickles[0]}), and reading a pickle runs code",
+            "choose a folder with *.safetensors, which most models are published with as well",
+        )
+
+
+# Whole files
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name that becomes `path`, in one move, once it is safely on disk."""
+    temporary = path.with_name(f"{TEMPORARY}{path.name}")
+    with refusals(path):
+        try:
+            yield temporary
+            fsync(temporary)
+            temporary.replace(path)
+        except BaseException:
+            with suppress(OSError):  # the first error is the one to report
+                remove(temporary)
+            raise
+        fsync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all; what UTF-8 cannot say becomes a question mark."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+
+
+def fsync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, have reached the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder; a kill half-way leaves no half folder under its name."""
+    if path.is_dir() and not path.is_symlink() and not path.name.startswith(TEMPORARY):
+        hidden = path.with_name(f"{TEMPORARY}removed-{path.name}")
+        remove(hidden)
+        path = path.rename(hidden)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# JSON
+
+
 def plain(value: Any) -> Any:
     """Give JSON what it does not know: paths, sets, numpy's scalars and arrays."""
     if isinstance(value, Path):
@@ -130,37 +173,86 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be stored as JSON: {value!r}")
 
 
+def loads(data: str | bytes) -> Any:
+    """Parse JSON from anywhere; whatever is wrong with it is a ValueError."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: Path, fix: str) -> dict[str, Any]:
+    """Read a file that holds one JSON object, or say what is wrong with it."""
+    try:
+        found = loads(_read(path))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"{path} cannot be read: {why}", fix) from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} cannot be read: it holds no JSON object", fix)
+    return found
+
+
+def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return path.read_bytes()
+
+
 _encode = json.JSONEncoder(separators=(",", ":"), default=plain).encode
 
 
 class Lines:
-    """A file of JSON lines that only grows; what `append` returned from survives a kill."""
+    """A file of lines that only grows. What `append` returned from survives a kill of the process.
+
+    A line that cannot be written whole is taken back, so that the next one starts a line.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open or create; a last line that a kill cut short is taken away."""
         self.path = path
         with refusals(path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            os.ftruncate(self._file, _whole(self._file))
+            self._size = _whole(self._file)
+            self.torn = os.fstat(self._file).st_size > self._size
+            """Whether there was such a line."""
+            os.ftruncate(self._file, self._size)
 
     def append(self, record: Any) -> None:
-        """Write one record."""
-        data = memoryview(_encode(record).encode() + b"\n")
+        """Write a record as one line of JSON."""
+        self.write(_encode(record))
+
+    def write(self, line: str) -> None:
+        """Write one line."""
+        data = memoryview(line.encode() + b"\n")
+        size = self._size + len(data)
         with refusals(self.path):
-            while data:
-                data = data[os.write(self._file, data) :]
+            try:
+                while data:
+                    data = data[os.write(self._file, data) :]
+            except BaseException:
+                os.ftruncate(self._file, self._size)
+                raise
+        self._size = size
+
+    def sync(self) -> None:
+        """Wait until all lines have reached the disk."""
+        with refusals(self.path):
+            os.fsync(self._file)
 
     def close(self) -> None:
-        """Let the disk have it all."""
-        os.fsync(self._file)
-        os.close(self._file)
+        """Wait until all lines have reached the disk, and close the file."""
+        try:
+            self.sync()
+        finally:
+            os.close(self._file)
 
 
 def _whole(file: int) -> int:
     """Return where the last whole line ends."""
     end = os.fstat(file).st_size
     while end:
-        start = max(0, end - (1 << 16))
+        start = max(0, end - _BLOCK)
         at = os.pread(file, end - start, start).rfind(b"\n")
         if at >= 0:
             return start + at + 1
@@ -168,18 +260,23 @@ def _whole(file: int) -> int:
     return 0
 
 
-def read_lines(path: Path) -> Iterator[Any]:
-    """Yield the records of a file; one that is not there has none, and a torn last line is none."""
+def read_lines(path: Path, fix: str = "restore it from a copy") -> Iterator[tuple[int, Any]]:
+    """Yield (line number, record); a file that is not there has none.
+
+    A line that is damaged, or a last one that was cut short, is an error: none is left out.
+    """
     if not path.exists():
         return
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise UserError(
-                    f"{path}, line {number} is damaged: {error}",
-                    "delete that line: what it held is measured again",
-                ) from error
+    number = 0
+    try:
+        if not path.is_file():
+            raise OSError(errno.EINVAL, "it is not a file", str(path))
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    raise ValueError("it was cut short")
+                yield number, loads(line)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}", fix) from error
+    except ValueError as error:
+        raise UserError(f"{path}, line {number} is damaged: {error}", fix) from error

@@ -87,7 +87,7 @@ def test_what_a_kill_left_of_a_rewritten_log_is_not_taken_over(tmp_path: Path):
     lines.close()
     (tmp_path / ".tmp-calls.jsonl").write_text('["x","k",[[9],"stop"],0.5]\n["y"')
     CallLog(path, ()).close()
-    assert [line[0] for line in read_lines(path)] == ["a"]
+    assert [line[0] for _number, line in read_lines(path)] == ["a"]
 
 
 @given(st.lists(st.binary(max_size=60).filter(lambda b: b"\n" not in b)), st.binary(max_size=60))

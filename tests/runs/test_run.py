@@ -315,7 +315,7 @@ def test_an_unwritable_folder_gets_a_message(tmp_path):
     tmp_path.chmod(0o500)
     # Permission bits do not stop a superuser; /proc does.
     folder = Path("/proc/self/fdinfo") if os.geteuid() == 0 else tmp_path
-    with pytest.raises(UserError, match=r"cannot create .*\n  fix: choose a run folder"):
+    with pytest.raises(UserError, match=r"cannot create .*\n  fix: choose a folder"):
         Run.open(folder / "run", CONFIG)
 
 

@@ -19,6 +19,7 @@ from recollect.engines.verl.launch.options import EngineOptions
 from recollect.engines.verl.launch.start import Launch, launch, plan_launch
 from recollect.engines.verl.launch.translate import ROLLOUT, name_of, written
 from recollect.errors import UserError
+from recollect.files import write_text
 
 
 def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool) -> int:
@@ -72,7 +73,7 @@ def finish(
     parameters = count_parameters(plan.run / "model")
     outcome = Outcome(plan.config.steps, parameters, finished=True)
     report = make_report(plan.config, Run(plan.run), outcome)
-    (plan.run / "report.md").write_text(report_markdown(report), "utf-8")
+    write_text(plan.run / "report.md", report_markdown(report))
     console.print(report_card(report))
     return report
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import math
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Group, RenderableType
@@ -15,9 +14,13 @@ from rich.text import Text
 from recollect.agents.base import Estimated, check_window
 from recollect.config.train import TrainConfig
 from recollect.display.figures import count, flatten, grid
+from recollect.errors import UserError
+from recollect.files import loads, read_json
 from recollect.models.model import check_folder, load_tokenizer
 from recollect.train.rollouts import check_tasks
 
+HEADER = 1 << 27
+"""Bytes of the longest header of a safetensors file, as its own library allows."""
 LOOKED_AT = 16
 """Tasks that are made to estimate a step's work."""
 
@@ -148,22 +151,30 @@ def smallest_window(config: TrainConfig, folder: Path) -> int:
 
 def window(folder: Path) -> int:
     """Read how many tokens a model's context holds."""
-    config = json.loads((folder / "config.json").read_text())
-    return int((config.get("text_config") or config).get("max_position_embeddings", 1 << 30))
+    path = folder / "config.json"
+    fix = "give the folder of a transformers model"
+    config = read_json(path, fix)
+    config = config.get("text_config") or config
+    known = config.get("max_position_embeddings", 1 << 30) if isinstance(config, dict) else None
+    if not isinstance(known, int) or known < 1:
+        raise UserError(f"{path}: max_position_embeddings is {known!r}", fix)
+    return known
 
 
 def count_parameters(folder: Path) -> int:
     """Add up the shapes in the headers of a folder's safetensors files."""
     total = 0
     for path in folder.glob("*.safetensors"):
-        with path.open("rb") as file:
-            header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        for name, tensor in header.items():
-            if name != "__metadata__":
-                size = 1
-                for dimension in tensor["shape"]:
-                    size *= dimension
-                total += size
+        try:
+            with path.open("rb") as file:
+                size = int.from_bytes(file.read(8), "little")
+                header = loads(file.read(min(size, HEADER)))
+            shapes = [header[name]["shape"] for name in header if name != "__metadata__"]
+            total += sum(map(math.prod, shapes))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{path} holds no weights: {error}", "give a folder with whole *.safetensors"
+            ) from error
     return total
 
 

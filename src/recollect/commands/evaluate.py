@@ -39,6 +39,8 @@ def run_eval(options: EvalOptions, command: str) -> int:
     with console.status("opening the model"):
         opened = open_models(options)
     store = EvaluationFolder(folder, options.retry_failed)
+    for note in store.notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
     try:
         enter(folder, setup, options, opened, command)
         harness = Harness(

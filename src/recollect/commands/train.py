@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +21,7 @@ from recollect.display import (
 from recollect.errors import UserError
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
-from recollect.runs.run import Run
+from recollect.runs.run import Run, read_records
 from recollect.runs.trackers import Tracker, open_trackers
 from recollect.train.loop import Outcome, train
 from recollect.train.rollouts import Learner, nothing_learns
@@ -102,7 +101,7 @@ def title(config: TrainConfig) -> str:
 
 def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
     """Gather the facts of a finished run from its own metrics."""
-    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    rows = list(read_records(run.folder))
     measured = [row for row in rows if "val/accuracy" in row]
     if not measured:  # it began with another run's checkpoint that had all its steps
         raise UserError(

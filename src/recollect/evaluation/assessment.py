@@ -13,7 +13,7 @@ from typing import Any
 from recollect.errors import UserError
 from recollect.evaluation import summary
 from recollect.evaluation.costs import Prices, Spending
-from recollect.evaluation.folder import read_config, read_episodes
+from recollect.evaluation.folder import CONFIG, EPISODES, read_config, read_episodes
 from recollect.evaluation.judging import judge_episodes, measure_judge
 from recollect.evaluation.records import Record, questions
 from recollect.evaluation.results import Cell, Comparison, Estimate, Example, Results
@@ -71,6 +71,7 @@ async def assess(
         name: {**known, "primary": first_metric(known["primary"], judge is not None)}
         for name, known in config["sets"].items()
     }
+    check_metrics(known["primary"] for known in sets.values())
     names += sorted({known["primary"] for known in sets.values()} - {*names})
     error = await measure_judge(judge) if judge else None
     verdicts = await judge_episodes(judge, read_episodes(folder)) if judge else None
@@ -78,6 +79,7 @@ async def assess(
     hashes: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
     runs: dict[float, float] = {}
     for record in read_episodes(folder):
+        _check_known(folder, record, config)
         _check_text(record, hashes[record["task"]])
         piles[record["task"]][record["agent"]].add(record, score_record(record, names, verdicts))
         runs[record["run"]] = max(record["at"], runs.get(record["run"], 0.0))
@@ -203,6 +205,15 @@ def _shown_failure(failure: dict[str, str] | None) -> str:
     if failure is None:
         return ""
     return f"{failure['boundary']}: {failure['kind']}: {failure['message']}"[:SHOWN]
+
+
+def _check_known(folder: Path, record: Record, config: dict[str, Any]) -> None:
+    """Refuse an episode of which config.json knows nothing: it cannot be put into the table."""
+    if record["task"] not in config["sets"] or record["agent"] not in config["agents"]:
+        raise UserError(
+            f"{folder / CONFIG} knows nothing of {record['id']}, which {EPISODES} holds",
+            "restore the file from a copy, or evaluate into a new folder with --out",
+        )
 
 
 def _check_text(record: Record, known: dict[tuple[int, int], str]) -> None:

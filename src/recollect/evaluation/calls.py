@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from recollect.chat.chat import Model
 from recollect.chat.policy import Policy, Speaker, Spoken, SpokenCall
+from recollect.errors import UserError
 from recollect.files import Lines, read_lines, replacing
 from recollect.types import Completion, Sampling
 
@@ -26,9 +27,10 @@ class CallLog:
 
     def __init__(self, path: Path, ended: Collection[str]) -> None:
         """Read what an earlier process was told; calls of episodes that ended are forgotten."""
+        Lines(path).close()  # takes away a line that a kill cut short
         forget(path, ended)
         self._kept: dict[str, dict[str, Any]] = {}
-        for episode, key, reply, seconds in read_lines(path):
+        for episode, key, reply, seconds in _read(path):
             self._kept.setdefault(episode, {})[key] = (reply, seconds)
         self._lines = Lines(path)
 
@@ -46,10 +48,22 @@ def forget(path: Path, ended: Collection[str]) -> None:
     with replacing(path) as temporary:
         temporary.unlink(missing_ok=True)  # a kill may have left half of one
         file = Lines(temporary)
-        for line in read_lines(path):
-            if line[0] not in ended:
-                file.append(line)
-        file.close()
+        try:
+            for line in _read(path):
+                if line[0] not in ended:
+                    file.append(line)
+        finally:
+            file.close()
+
+
+def _read(path: Path) -> Iterator[tuple[str, str, Any, float]]:
+    fix = "delete that line: its call is made again"
+    for number, line in read_lines(path, fix):
+        match line:
+            case [str(episode), str(key), reply, int() | float() as seconds]:
+                yield episode, key, reply, seconds
+            case _:
+                raise UserError(f"{path}, line {number} is damaged: it is no call", fix)
 
 
 @dataclass

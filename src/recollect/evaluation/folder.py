@@ -16,9 +16,20 @@ from typing import Any
 from recollect.errors import UserError
 from recollect.evaluation.calls import CallLog, Calls, forget
 from recollect.evaluation.records import Record
-from recollect.files import Lines, lock, make_folder, plain, read_lines, replacing
+from recollect.evaluation.stored import wrong_config, wrong_episode
+from recollect.files import (
+    Lines,
+    lock,
+    make_folder,
+    plain,
+    read_json,
+    read_lines,
+    write_text,
+)
 
 CONFIG, EPISODES, CALLS = "config.json", "episodes.jsonl", "calls.jsonl"
+REPAIR = "delete that line and type the same `recollect eval`: its episode is run again"
+TORN = "{}: the last line was cut short; its episode is run again"
 
 
 class EvaluationFolder:
@@ -26,17 +37,23 @@ class EvaluationFolder:
 
     def __init__(self, folder: Path, retry_failed: bool = False) -> None:
         """Open or make the folder; episodes that failed are wanted again if so asked."""
-        make_folder(folder)
+        make_folder(folder, private=True)
         self.folder = folder
         self._lock = lock(folder)
-        self._episodes = Lines(folder / EPISODES)
-        ended = {r["id"]: r["failure"] is None for r in read_lines(folder / EPISODES)}
-        self._well = {id for id, well in ended.items() if well}
-        """Ids of the episodes that did not fail."""
-        self.done = self._well.copy() if retry_failed else set(ended)
-        """Ids of the episodes that are not run again."""
-        # A failed episode may be wanted again, and what it was told must not be asked twice.
-        self._calls = CallLog(folder / CALLS, self._well)
+        try:
+            self._episodes = Lines(folder / EPISODES)
+            self.notes = [TORN.format(folder / EPISODES)] if self._episodes.torn else []
+            """What a person should know before more is run."""
+            ended = {r["id"]: r["failure"] is None for r in _records(folder / EPISODES)}
+            self._well = {id for id, well in ended.items() if well}
+            """Ids of the episodes that did not fail."""
+            self.done = self._well.copy() if retry_failed else set(ended)
+            """Ids of the episodes that are not run again."""
+            # A failed episode may be wanted again, and what it was told must not be asked twice.
+            self._calls = CallLog(folder / CALLS, self._well)
+        except BaseException:
+            self._lock.close()
+            raise
 
     def calls(self, episode: str) -> Calls:
         """Return what an episode was told before it was cut short."""
@@ -50,11 +67,13 @@ class EvaluationFolder:
             self._well.add(record["id"])
 
     def close(self) -> None:
-        """Write down what the system still holds, and let others have the folder."""
-        self._episodes.close()
-        self._calls.close()
-        forget(self.folder / CALLS, self._well)
-        self._lock.close()
+        """Write down what the system still holds, and release the folder."""
+        try:
+            self._episodes.close()  # on disk before their calls are forgotten
+            self._calls.close()
+            forget(self.folder / CALLS, self._well)
+        finally:
+            self._lock.close()
 
 
 def read_episodes(folder: Path) -> Iterator[Record]:
@@ -64,10 +83,17 @@ def read_episodes(folder: Path) -> Iterator[Record]:
         raise UserError(
             f"{folder} holds no {EPISODES}", "name a folder that `recollect eval` wrote"
         )
-    last = {record["id"]: number for number, record in enumerate(read_lines(path))}
-    for number, record in enumerate(read_lines(path)):
+    last = {record["id"]: number for number, record in enumerate(_records(path))}
+    for number, record in enumerate(_records(path)):
         if last[record["id"]] == number:
             yield record
+
+
+def _records(path: Path) -> Iterator[Record]:
+    for number, record in read_lines(path, REPAIR):
+        if wrong := wrong_episode(record):
+            raise UserError(f"{path}, line {number} is damaged: {wrong}", REPAIR)
+        yield record
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
@@ -75,14 +101,13 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     path = folder / CONFIG
     if not path.exists():
         return None
-    try:
-        config = json.loads(path.read_text())
-        return {"identity": config["identity"], **config}
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged: {error}", "choose another folder with --out") from None
+    fix = "restore it from a copy, or choose another folder with --out"
+    config = read_json(path, fix)
+    if wrong := wrong_config(config):
+        raise UserError(f"{path} is damaged: {wrong}", fix)
+    return config
 
 
 def write_config(folder: Path, config: dict[str, Any]) -> None:
     """Store the settings."""
-    with replacing(folder / CONFIG) as temporary:
-        temporary.write_text(json.dumps(config, indent=1, default=plain) + "\n")
+    write_text(folder / CONFIG, json.dumps(config, indent=1, default=plain) + "\n")

@@ -5,13 +5,14 @@ Knows nothing of how episodes are run or scored.
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from recollect.errors import UserError
-from recollect.files import replacing
+from recollect.files import write_text
 
 VERSION = 1
 NAME = "results.json"
@@ -194,8 +195,7 @@ class Results:
 def save(results: Results, folder: Path) -> Path:
     """Write results.json into a folder, whole or not at all."""
     path = folder / NAME
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(asdict(results), indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(asdict(results), indent=1, ensure_ascii=False) + "\n")
     return path
 
 
@@ -205,6 +205,8 @@ def load(folder: Path) -> Results:
 
     path = folder if folder.is_file() else folder / NAME
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is not a file")
         return TypeAdapter(Results).validate_json(path.read_bytes())
     except OSError as error:
         raise UserError(

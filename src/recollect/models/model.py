@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,14 +21,16 @@ from transformers import (
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
+from recollect.chat.rendering import Renderer, user
 from recollect.config.engine import LoraConfig, ModelConfig
 from recollect.errors import UserError
-from recollect.files import refuse_pickles
+from recollect.files import read_json, refuse_pickles
 from recollect.models import attention
 from recollect.models.sparse import asking, sparse_end
 
 transformers_logging.disable_progress_bar()
 
+FOLDER = "give the folder of a transformers model"
 KEPT = 0.9
 """Share of its activations that a compiled layer keeps at most: it then computes norms and products
 of activations again, and no matrix product."""
@@ -177,17 +178,28 @@ def load_tokenizer(folder: Path) -> HFTokenizer:
             f"the tokenizer in {folder} has no chat template",
             "use an instruct model, or put a chat_template.jinja into the folder",
         )
-    ends = [hf.eos_token_id]
-    generation = folder / "generation_config.json"
-    if generation.exists():
-        more = json.loads(generation.read_text()).get("eos_token_id") or []
-        ends += more if isinstance(more, list) else [more]
-    ends = list(dict.fromkeys(e for e in ends if e is not None))
+    ends = list(dict.fromkeys(e for e in (hf.eos_token_id, *_more_ends(folder)) if e is not None))
     if not ends:
         raise UserError(
             f"the tokenizer in {folder} has no end token", "set eos_token in tokenizer_config.json"
         )
-    return HFTokenizer(hf, config.vocab_size, ends)
+    tokenizer = HFTokenizer(hf, config.vocab_size, ends)
+    with loading(folder):
+        Renderer(tokenizer).opening([user("Hello")])  # a chat template that fails does so here
+    return tokenizer
+
+
+def _more_ends(folder: Path) -> list[int]:
+    """Return the tokens that end a turn beside the tokenizer's own."""
+    path = folder / "generation_config.json"
+    if not path.exists():
+        return []
+    fix = "restore the file, or delete it: the tokenizer has an end token of its own"
+    more = read_json(path, fix).get("eos_token_id") or []
+    more = more if isinstance(more, list) else [more]
+    if not all(isinstance(end, int) and not isinstance(end, bool) for end in more):
+        raise UserError(f"{path}: eos_token_id is {more!r}", fix)
+    return more
 
 
 def check_folder(path: str, setting: str = "model.path") -> Path:
@@ -199,7 +211,7 @@ def check_folder(path: str, setting: str = "model.path") -> Path:
             f"give --{setting} a folder that holds config.json, *.safetensors and a tokenizer",
         )
     if not (folder / "config.json").exists():
-        raise UserError(f"{folder} holds no config.json", "give the folder of a transformers model")
+        raise UserError(f"{folder} holds no config.json", FOLDER)
     _refuse_code(folder)
     refuse_pickles(folder)
     return folder
@@ -208,7 +220,7 @@ def check_folder(path: str, setting: str = "model.path") -> Path:
 def _refuse_code(folder: Path) -> None:
     """Refuse a model that only code in its own folder can build; such code is never run."""
     with loading(folder):
-        told = json.loads((folder / "config.json").read_text("utf-8"))
+        told = read_json(folder / "config.json", FOLDER)
         named = told.get("auto_map") or {}
     if named and told.get("model_type") not in CONFIG_MAPPING:
         raise UserError(
@@ -238,6 +250,8 @@ def loading(folder: Path) -> Iterator[None]:
     """Say what is wrong with a model folder that transformers cannot load."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:  # transformers and safetensors raise whatever they meet
         held = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
         raise UserError(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 from recollect.concurrency import Once
 from recollect.errors import UserError
+from recollect.files import make_folder
 from recollect.policies.client import RETRIED, BadReply, Client, Endpoint, TimedOut
 
 
@@ -117,24 +119,35 @@ class Kept:
     """Answers in one SQLite file, which several processes may share."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        make_folder(path.parent)
+        self.path = path
+        with self._refusals():
             self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, model TEXT, answer TEXT)"
             )
-        except sqlite3.Error as error:
-            raise UserError(
-                f"{path} cannot keep answers: {error}", "delete the file, or name another"
-            ) from None
 
     def get(self, key: str) -> str | None:
         """Return a kept answer."""
-        row = self._db.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
+        with self._refusals():
+            row = self._db.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def put(self, key: str, model: str, answer: str) -> None:
         """Keep an answer."""
-        self._db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (key, model, answer))
+        with self._refusals():
+            row = (key, model, answer)
+            self._db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", row)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Say what is wrong with the file: it is full, damaged, or no file of answers."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            room = "free some space" if "full" in str(error) else "delete the file, or name another"
+            raise UserError(
+                f"{self.path} cannot keep answers: {error}", f"{room}; then type the same command"
+            ) from None

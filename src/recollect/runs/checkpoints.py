@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.errors import UserError
-from recollect.files import TEMPORARY, fsync, remove
+from recollect.files import TEMPORARY, fsync, loads, remove
 
 MANIFEST = "MANIFEST.json"
 PENDING = "pending.jsonl.gz"
@@ -94,8 +94,12 @@ def verify(path: Path) -> Checkpoint:
         return UserError(f"{path} is damaged: {why}", "name an older checkpoint, or resume auto")
 
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        manifest = loads((path / MANIFEST).read_bytes())
+        if missing := _files(path) - {MANIFEST, *manifest["files"]}:
+            raise damaged(f"{MANIFEST} does not list {min(missing)}")
         for name, expected in manifest["files"].items():
+            if not (path / name).is_file() and (path / name).exists():
+                raise damaged(f"{name} is not a file")
             size = (path / name).stat().st_size
             if size != expected["size"]:
                 raise damaged(f"{name} has {size} bytes, not {expected['size']}")
@@ -106,7 +110,7 @@ def verify(path: Path) -> Checkpoint:
         raise damaged(f"{Path(error.filename).name} is missing") from error
     except OSError as error:
         raise damaged(str(error)) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise damaged(f"{MANIFEST} cannot be read") from error
 
 
@@ -122,6 +126,12 @@ def _seal(folder: Path, step: int) -> None:
     manifest.write_text(json.dumps({"step": step, "files": files}, indent=1), encoding="utf-8")
     fsync(manifest)
     fsync(folder)
+
+
+def _files(folder: Path) -> set[str]:
+    """Name the files of a checkpoint; a desktop's hidden ones are none."""
+    found = (path for path in folder.rglob("*") if not path.is_dir())
+    return {p.relative_to(folder).as_posix() for p in found if not p.name.startswith(".")}
 
 
 def _sha256(path: Path) -> str:

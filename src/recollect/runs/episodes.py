@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
-from recollect.files import plain
+from recollect.files import loads, plain
 from recollect.types import Context, Episode, Failure, MemoryOp, Question, Task, Turn
+
+_MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError)
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -28,13 +31,16 @@ def write_episodes(path: Path, episodes: Iterable[Episode], decode: Decode | Non
 
 def read_episodes(path: Path) -> Iterator[Episode]:
     """Yield the episodes of a file that `write_episodes` made."""
+    number = 0
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            for line in file:
-                yield _episode(json.loads(line))
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        if path.exists() and not path.is_file():
+            raise ValueError("it is not a file")
+        with gzip.open(path, "rb") as file:
+            for number, line in enumerate(file, 1):  # noqa: B007 - the error below names it
+                yield _episode(loads(line))
+    except (OSError, EOFError, zlib.error, *_MISSHAPEN) as error:
         raise UserError(
-            f"{path} is not a whole file of episodes ({error})",
+            f"{path} is not a whole file of episodes (line {number or 1}: {error})",
             "name a file such as RUN/episodes/train-000010.jsonl.gz",
         ) from error
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import numpy as np
 
 from recollect import files as disk
 from recollect.errors import UserError
+from recollect.files import Lines
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint, find_checkpoint, verify
 from recollect.runs.episodes import Decode, read_episodes, write_episodes
@@ -36,6 +36,9 @@ __all__ = [
     "without_times",
 ]
 
+METRICS = "metrics.jsonl"
+_LINE = "restore the file from a copy, or delete that line to do without its numbers"
+_CONFIG = "restore it from a copy, or choose another run folder"
 TIME = "time/"
 """Metrics under this prefix are measured, not computed: two equal runs differ in them."""
 
@@ -52,7 +55,7 @@ class Run:
     notes: list[str] = field(default_factory=list)
     """What a person should know, such as a damaged checkpoint; the display shows it."""
     _lock: IO[bytes] | None = None
-    _metrics: IO[bytes] | None = None
+    _metrics: Lines | None = None
     _saved: int = -1
 
     @classmethod
@@ -78,7 +81,7 @@ class Run:
         run = cls(Path(folder), keep)
         with disk.refusals(run.folder):
             run._refuse_foreign()
-            disk.make_folder(run.folder)
+            disk.make_folder(run.folder, private=True)
             run._lock = disk.lock(run.folder)
             try:
                 run._refuse_other(config, resume, may_change)
@@ -113,7 +116,7 @@ class Run:
                 f"{self.folder} already holds a run, and nothing is ever overwritten",
                 f"go on with it (resume auto), choose another run folder, or delete {self.folder}",
             )
-        lines = _differences(_read_json(path), _as_json(config), may_change)
+        lines = _differences(disk.read_json(path, _CONFIG), _as_json(config), may_change)
         if lines:
             more = [f"and {len(lines) - 8} more"] if len(lines) > 8 else []
             raise UserError(
@@ -124,13 +127,14 @@ class Run:
     def _start(self, config: Mapping[str, Any], resume: str | Path, at: int | None) -> None:
         for part in (self._checkpoints, self.folder / "episodes"):
             part.mkdir(exist_ok=True)
+        for part in (self.folder, self._checkpoints, self.folder / "episodes"):
             for leftover in part.glob(f"{disk.TEMPORARY}*"):
                 disk.remove(leftover)
         self.checkpoint = self._origin(resume) if at is None else None
         self._saved = self.checkpoint.step if self.checkpoint else (at or 0) - (not at)
         self._cut(self._saved)
         self.write_text("config.json", json.dumps(_as_json(config), indent=2) + "\n")
-        self._metrics = open(self.folder / "metrics.jsonl", "ab", buffering=0)  # noqa: SIM115
+        self._metrics = Lines(self.folder / METRICS)
 
     @property
     def _checkpoints(self) -> Path:
@@ -169,19 +173,32 @@ class Run:
         for path in (self.folder / "episodes").iterdir():
             found = re.search(r"-(\d+)\.jsonl\.gz$", path.name)
             if found and int(found[1]) > step:
-                path.unlink()
-        if (self.folder / "metrics.jsonl").exists():
-            kept = [line for record, line in _lines(self.folder) if record["step"] <= step]
-            self.write_text("metrics.jsonl", "".join(kept))
+                disk.remove(path)
+        self._cut_metrics(step)
+
+    def _cut_metrics(self, step: int) -> None:
+        path = self.folder / METRICS
+        if not path.exists():
+            return
+        if not path.is_file():
+            raise UserError(f"{path} is not a file", _LINE)
+        lines = Lines(path)  # takes away a line that a kill cut short
+        lines.close()
+        records = list(read_records(self.folder))
+        if lines.torn and (last := records[-1]["step"] if records else 0) < step:
+            self.notes.append(
+                f"{path}, line {len(records) + 1} was cut short: metrics after step {last} are lost"
+            )
+        kept = [record for record in records if record["step"] <= step]
+        if len(kept) < len(records):
+            self.write_text(METRICS, "".join(_line(record) + "\n" for record in kept))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one line to metrics.jsonl; what is not finite is written as null."""
         self._check_open(step)
         record = {"step": step, **{name: _number(value) for name, value in metrics.items()}}
-        with disk.refusals(self.folder):
-            assert self._metrics is not None
-            # One unbuffered write: a kill leaves the whole line or, at worst, a torn last one.
-            self._metrics.write(json.dumps(record, sort_keys=True).encode() + b"\n")
+        assert self._metrics is not None
+        self._metrics.write(_line(record))
 
     def write_episodes(
         self, step: int, name: str, episodes: Iterable[Episode], decode: Decode | None = None
@@ -189,15 +206,14 @@ class Run:
         """Store episodes under `name` ("train", "val"); `decode` adds the text of every turn."""
         self._check_open(step)
         path = self.folder / "episodes" / f"{name}-{step:06d}.jsonl.gz"
-        with disk.refusals(path), disk.replacing(path) as temporary:
+        with disk.replacing(path) as temporary:
             write_episodes(temporary, episodes, decode)
         return path
 
     def write_text(self, name: str, text: str) -> Path:
         """Put a text file into the folder, replacing an older one in one move."""
         path = self.folder / name
-        with disk.refusals(path), disk.replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        disk.write_text(path, text)
         return path
 
     def save(self, step: int, write: Callable[[Path], None]) -> Checkpoint:
@@ -207,7 +223,7 @@ class Run:
         self._check_open(step)
         with disk.refusals(self.folder):
             assert self._metrics is not None
-            os.fsync(self._metrics.fileno())
+            self._metrics.sync()
             saved = checkpoints.write_checkpoint(self._checkpoints, step, write)
             self._saved = step
             listed = checkpoints.list_checkpoints(self._checkpoints)
@@ -222,11 +238,15 @@ class Run:
         return latest
 
     def close(self) -> None:
-        """Let go of the folder."""
-        for file in (self._metrics, self._lock):
-            if file is not None:
-                file.close()
+        """Release the folder."""
+        metrics, held = self._metrics, self._lock
         self._metrics = self._lock = None
+        try:
+            if metrics is not None:
+                metrics.close()
+        finally:
+            if held is not None:
+                held.close()
 
     def _check_open(self, step: int) -> None:
         if self._metrics is None:
@@ -244,9 +264,11 @@ class Run:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Return the records of a run's metrics.jsonl; null comes back as NaN."""
+    if not (folder / METRICS).exists():
+        raise UserError(f"{folder} holds no {METRICS}", "name a run folder")
     return [
         {name: math.nan if value is None else value for name, value in record.items()}
-        for record, _line in _lines(folder)
+        for record in read_records(folder)
     ]
 
 
@@ -255,19 +277,23 @@ def without_times(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if not name.startswith(TIME)}
 
 
-def _lines(folder: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield (record, line) for every whole line; a kill or a full disk may have torn one."""
-    path = folder / "metrics.jsonl"
-    if not path.exists():
-        raise UserError(f"{folder} holds no metrics.jsonl", "name a run folder")
-    with open(path, "rb") as file:
-        for line in file:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict) and "step" in record and line.endswith(b"\n"):
-                yield record, line.decode()
+def read_records(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of metrics.jsonl as they were written; a damaged line is an error."""
+    path = folder / METRICS
+    for number, record in disk.read_lines(path, _LINE):
+        if not isinstance(record, dict) or not _is_record(record):
+            raise UserError(f"{path}, line {number} is damaged: it is no record of a step", _LINE)
+        yield record
+
+
+def _is_record(record: dict[str, Any]) -> bool:
+    step, values = record.get("step"), record.values()
+    known = all(v is None or (isinstance(v, int | float) and math.isfinite(v)) for v in values)
+    return known and isinstance(step, int) and not isinstance(step, bool)
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, sort_keys=True)
 
 
 def _number(value: float) -> float | int | None:
@@ -280,16 +306,6 @@ def _as_json(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config as it will be read back: tuples are lists, paths are texts."""
     read_back: dict[str, Any] = json.loads(json.dumps(dict(config), default=disk.plain))
     return read_back
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} cannot be read ({error})", "choose another run folder") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path} is not a run's config", "choose another run folder")
-    return found
 
 
 def _differences(

@@ -15,7 +15,7 @@ from pathlib import Path
 import uvicorn
 
 from recollect.errors import UserError
-from recollect.files import refusals, replacing
+from recollect.files import write_text
 from recollect.models.model import LoadedModel
 from recollect.serve.app import make_app
 from recollect.serve.engine import Engine
@@ -56,8 +56,7 @@ async def _until_signal(
         asyncio.get_running_loop().add_signal_handler(number, told.set)
     async with serving(model, name, config, listener, key, source.folder) as server:
         if config.ready_file:
-            with refusals(config.ready_file), replacing(config.ready_file) as file:
-                file.write_text(server.url + "\n")
+            write_text(config.ready_file, server.url + "\n")
         print(f"serving {name} at {server.url}", flush=True)
         await told.wait()
         print("stopping", flush=True)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from recollect import files as disk
 from recollect.errors import UserError
 from recollect.models.model import LoadedModel
 from recollect.train.optimiser import Optimiser
@@ -65,10 +67,23 @@ def load_weights(folder: Path, model: LoadedModel, prefix: str = "") -> None:
 
 
 def export(folder: Path, model: LoadedModel) -> None:
-    """Write a folder that transformers loads and vLLM serves; LoRA is merged into the weights."""
-    folder.mkdir(parents=True, exist_ok=True)
-    model.network.save_pretrained(folder, state_dict=_merged_weights(model))
-    model.tokenizer.hf.save_pretrained(folder)
+    """Write a folder that transformers and vLLM load, whole or not at all; LoRA is merged in."""
+    temporary = folder.with_name(f"{disk.TEMPORARY}{folder.name}")
+    with disk.refusals(folder):
+        try:
+            disk.remove(temporary)
+            temporary.mkdir(parents=True)
+            model.network.save_pretrained(temporary, state_dict=_merged_weights(model))
+            model.tokenizer.hf.save_pretrained(temporary)
+            for path in temporary.iterdir():
+                disk.fsync(path)
+            disk.remove(folder)
+            temporary.rename(folder)
+        except BaseException:
+            with suppress(OSError):  # the first error is the one to report
+                disk.remove(temporary)
+            raise
+        disk.fsync(folder.parent)
 
 
 def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 from rich.text import Text
 
@@ -44,25 +44,24 @@ def read_results(folder: Path) -> dict[str, Result]:
     path = folder / FILE
     if not path.exists():
         return {}
+    fix = "restore it from a copy, or choose another --folder"
+    found = disk.read_json(path, fix)
     try:
-        results = [_result(entry) for entry in json.loads(path.read_text())["finished"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path} cannot be read ({error})", "restore it from a copy, or choose another folder"
-        ) from error
-    return {result.name: result for result in results}
+        return {result.name: result for result in RESULTS.validate_python(found["finished"])}
+    except (KeyError, ValidationError) as error:
+        raise UserError(f"{path} is damaged: {str(error).partition(chr(10))[0]}", fix) from error
 
 
 def write_results(folder: Path, results: Sequence[Result]) -> None:
     """Replace the file in one move."""
     text = json.dumps({"finished": [asdict(result) for result in results]}, indent=2)
-    _write(folder / FILE, text + "\n")
+    disk.write_text(folder / FILE, text + "\n")
 
 
 def write_table(folder: Path, results: Sequence[Result]) -> Path:
     """Write the table as Markdown."""
     path = folder / "table.md"
-    _write(path, markdown(results))
+    disk.write_text(path, markdown(results))
     return path
 
 
@@ -113,11 +112,4 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, str, str, int, Accuracy]
     return rows + [(r.name, r.trained, r.fixed, r.episodes, r.after) for r in results]
 
 
-def _result(entry: dict[str, Any]) -> Result:
-    before, after = entry["before"], entry["after"]
-    return Result(**{**entry, "before": before and Accuracy(**before), "after": Accuracy(**after)})
-
-
-def _write(path: Path, text: str) -> None:
-    with disk.refusals(path), disk.replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+RESULTS = TypeAdapter(list[Result])

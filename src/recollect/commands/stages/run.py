@@ -40,7 +40,7 @@ from recollect.models.model import find_device
 def run_stages(plan: StagePlan) -> int:
     """Run what is left of the plan, then show the score after every stage."""
     console = open_console()
-    disk.make_folder(plan.folder)
+    disk.make_folder(plan.folder, private=True)
     with disk.lock(plan.folder):
         results = read_results(plan.folder)
         for stage in plan.stages:

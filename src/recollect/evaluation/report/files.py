@@ -8,7 +8,7 @@ from recollect.evaluation.report.content import make_document
 from recollect.evaluation.report.markdown import write_markdown
 from recollect.evaluation.report.page import write_page
 from recollect.evaluation.results import load
-from recollect.files import replacing
+from recollect.files import write_text
 
 
 def write_report(folder: Path) -> tuple[Path, Path]:
@@ -17,6 +17,5 @@ def write_report(folder: Path) -> tuple[Path, Path]:
     home = folder.parent if folder.is_file() else folder
     paths = home / "report.md", home / "report.html"
     for path, text in zip(paths, (write_markdown(document), write_page(document)), strict=True):
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8", errors="replace")
+        write_text(path, text)
     return paths

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from recollect.errors import UserError
-from recollect.files import TEMPORARY, make_folder, refusals, replacing
+from recollect.files import TEMPORARY, make_folder, replacing
 
 VERSION = 1
 """Raised when a vector would come out differently from the same text and model."""
@@ -99,7 +99,7 @@ class EmbeddingCache:
             "vector": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
         }
         table = pa.table(columns).replace_schema_metadata({"recollect": self._name})
-        with refusals(self.folder), replacing(self.folder / name) as path:
+        with replacing(self.folder / name) as path:
             _write_arrow(table, path)
         self._take(name, keys, vectors)
         return name

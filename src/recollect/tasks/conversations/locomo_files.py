@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recollect.errors import UserError
-from recollect.files import replacing
+from recollect.files import replacing, write_text
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft, name_of
 from recollect.tasks.conversations import locomo_qa
@@ -183,8 +183,8 @@ def _build(
         asked - len(written),
         [problem for conversation in read.values() for problem in conversation.problems],
     )
-    with replacing(options.output / "report.json") as path:
-        path.write_text(json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n"
+    write_text(options.output / "report.json", text)
     _write_manifest(options, report)
     return report
 
@@ -340,7 +340,7 @@ def _read(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
         table = pq.read_table(path)
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", fix) from None
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path} cannot be read: {error}", fix) from None
     if table.schema.remove_metadata() != schema:
         raise UserError(f"{path} does not have the columns of a LoCoMo file", fix)

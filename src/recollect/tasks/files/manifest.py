@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
-from recollect.files import TEMPORARY, fsync, make_folder, remove, replacing
+from recollect.files import TEMPORARY, fsync, make_folder, read_json, remove, write_text
 
 NAME = "manifest.json"
 
@@ -58,8 +58,7 @@ def sha256(path: Path) -> str:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write it into its folder."""
-    with replacing(folder / NAME) as path:
-        path.write_text(json.dumps(asdict(manifest), indent=2, ensure_ascii=False) + "\n")
+    write_text(folder / NAME, json.dumps(asdict(manifest), indent=2, ensure_ascii=False) + "\n")
 
 
 @contextmanager
@@ -98,15 +97,15 @@ def read_manifest(folder: Path, name: str = "") -> Manifest:
     """Read a folder's manifest; its files must be there and as long as it says."""
     wanted = name or "NAME"
     fix = f"make it with `recollect data {wanted} --input FILE --output {folder}`"
+    if not (folder / NAME).exists():
+        raise UserError(f"there are no data of {wanted} in {folder}", fix)
+    from pydantic import TypeAdapter, ValidationError  # slow to import
+
     try:
-        data = json.loads((folder / NAME).read_text())
-        for key in ("inputs", "outputs"):
-            data[key] = tuple(Checked(**file) for file in data[key])
-        manifest = Manifest(**(data | {"problems": tuple(data["problems"])}))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"there are no data of {wanted} in {folder}", fix) from None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{folder / NAME} cannot be read: {error}", fix) from None
+        manifest = TypeAdapter(Manifest).validate_python(read_json(folder / NAME, fix))
+    except ValidationError as error:
+        why = str(error).partition("\n")[0]
+        raise UserError(f"{folder / NAME} cannot be read: {why}", fix) from None
     if name and manifest.name != name:
         raise UserError(f"{folder} holds {manifest.name}, not {name}", fix)
     for file in manifest.outputs:

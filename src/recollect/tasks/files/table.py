@@ -113,5 +113,5 @@ class TaskTable:
             yield
         except FileNotFoundError:
             raise UserError(f"there is no file {self.path}", self.fix) from None
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowException) as error:
             raise UserError(f"{self.path} cannot be read: {error}", self.fix) from None

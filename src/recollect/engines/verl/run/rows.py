@@ -42,6 +42,6 @@ def write_rows(path: Path, split: Split, count: int, source: str) -> Path:
         },
         schema=_SCHEMA,
     )
-    with disk.refusals(path), disk.replacing(path) as temporary:
+    with disk.replacing(path) as temporary:
         pq.write_table(table, temporary)
     return path

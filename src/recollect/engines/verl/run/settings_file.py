@@ -21,8 +21,7 @@ _OURS = "recollect."
 
 def write_settings(path: Path, config: TrainConfig) -> None:
     """Write settings, whole or not at all."""
-    with disk.refusals(path), disk.replacing(path) as temporary:
-        temporary.write_text(json.dumps(to_plain(config), indent=1) + "\n", "utf-8")
+    disk.write_text(path, json.dumps(to_plain(config), indent=1) + "\n")
 
 
 def read_settings(path: Path) -> TrainConfig:
