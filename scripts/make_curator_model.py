@@ -26,7 +26,7 @@ from warm_start import Row, fit, make_network, save, word_tokenizer
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
 from recollect.config.presets import CURATOR_MODEL, PRESETS
-from recollect.models.model import HFTokenizer
+from recollect.models.tokenizer import HFTokenizer
 from recollect.rollout import Rollout
 from recollect.seeds import derive
 from recollect.tasks.made import world

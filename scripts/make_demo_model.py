@@ -34,7 +34,7 @@ from recollect.chat.chat import Model
 from recollect.chat.policy import Policy
 from recollect.chat.rendering import Renderer
 from recollect.config.presets import DEMO_MODEL, PRESETS
-from recollect.models.model import HFTokenizer
+from recollect.models.tokenizer import HFTokenizer
 from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Rollout
 from recollect.seeds import derive

@@ -26,7 +26,7 @@ from recollect.agents.gated import GatedAgent, GatedPrompts
 from recollect.commands.train import run_training
 from recollect.config.rollout import ValidationConfig
 from recollect.config.train import TrainConfig
-from recollect.models.model import HFTokenizer
+from recollect.models.tokenizer import HFTokenizer
 from recollect.rewards.answers import AnswerReward
 from recollect.rewards.reading import GateReward
 from recollect.types import Completion, Sampling

@@ -17,7 +17,7 @@ from tokenizers.decoders import Decoder
 from tokenizers.pre_tokenizers import PreTokenizer
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from recollect.models.model import HFTokenizer
+from recollect.models.tokenizer import HFTokenizer
 
 END = "<end>"
 ROLES = ("<system>", "<user>", "<assistant>", "<tool>")

@@ -8,7 +8,7 @@ from recollect.agents.fold import NO_MEMORY
 from recollect.chat.rendering import Renderer, user
 from recollect.config.presets import DEMO_MODEL, PRESETS
 from recollect.metrics import boxed_exact_match
-from recollect.models.model import load_tokenizer
+from recollect.models.tokenizer import load_tokenizer
 
 DEMO = PRESETS["demo"]
 TOKENIZER = load_tokenizer(Path(DEMO_MODEL))

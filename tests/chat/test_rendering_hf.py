@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from recollect.chat.rendering import Message, Renderer, system, tool, user
 from recollect.errors import UserError
-from recollect.models.model import HFTokenizer
+from recollect.models.tokenizer import HFTokenizer
 from tests.support.tiny import CHATML, byte_tokenizer
 
 # The assistant's thoughts disappear from all turns but the last, contents are trimmed, tools and a

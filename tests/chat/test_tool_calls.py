@@ -153,7 +153,7 @@ def test_thinking_that_the_prompt_opened_is_left_out():
 
 def test_tags_that_are_control_tokens_are_seen():
     pytest.importorskip("transformers")
-    from recollect.models.model import HFTokenizer
+    from recollect.models.tokenizer import HFTokenizer
     from tests.support.tiny import byte_tokenizer
 
     hf = byte_tokenizer()
@@ -171,7 +171,7 @@ def test_tags_that_are_control_tokens_are_seen():
 
 def test_a_form_that_the_tokenizer_declares_is_used():
     pytest.importorskip("transformers")
-    from recollect.models.model import HFTokenizer
+    from recollect.models.tokenizer import HFTokenizer
     from tests.support.tiny import byte_tokenizer
 
     hf = byte_tokenizer()

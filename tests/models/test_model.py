@@ -10,7 +10,8 @@ import torch
 
 from recollect.config.engine import ModelConfig
 from recollect.errors import UserError
-from recollect.models.model import KEPT, load_model, load_tokenizer
+from recollect.models.model import KEPT, load_model
+from recollect.models.tokenizer import load_counter, load_tokenizer
 from recollect.models.trie.pack import pack
 from tests.support.tiny import tiny_model
 
@@ -67,3 +68,16 @@ def test_a_compiled_layer_keeps_less_for_its_backward_pass(tmp_path, monkeypatch
         return sum(size for place, size in sizes.items() if place not in weights)
 
     assert kept(KEPT) < 0.85 * kept(1.0)
+
+
+def test_counting_tokens_needs_no_transformers_and_agrees(tmp_path):
+    folder = tiny_model(tmp_path)
+    counter, whole = load_counter(folder), load_tokenizer(folder)
+    for text in ("Ann lives in Rome.\n", "<|im_end|> is text here", "é 漢字 😀", ""):
+        assert counter.encode(text) == whole.encode(text)
+    assert "hf" not in vars(counter)  # nothing else was loaded
+    assert counter.encode("<|im_end|>", control=True) == whole.encode("<|im_end|>", control=True)
+    assert counter.end_ids == whole.end_ids and counter.vocab_size == whole.vocab_size
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match="chat template"):
+        load_counter(folder)

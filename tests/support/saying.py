@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from recollect.models.model import HFTokenizer
+from recollect.models.tokenizer import HFTokenizer
 from recollect.serve.server import Serving
 from recollect.types import Completion, Sampling
 

@@ -20,7 +20,7 @@ from recollect.tasks.files.jsonl import Jsonl
 from recollect.tasks.made.ledger import Ledger
 from recollect.tasks.made.ledger_folder import LedgerFiles
 from recollect.tasks.multiples import stretched
-from recollect.train.rollouts import check_tasks
+from recollect.train.lengths import check_tasks
 
 
 def own_data(folder: Path, **changes) -> TrainConfig:

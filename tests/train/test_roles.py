@@ -26,7 +26,8 @@ from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
-from recollect.models.model import load_model, load_tokenizer
+from recollect.models.model import load_model
+from recollect.models.tokenizer import load_tokenizer
 from recollect.rollout import Group
 from recollect.runs.run import Run, read_metrics
 from recollect.samples import make_samples

@@ -21,7 +21,7 @@ from recollect.engines.verl.trainer.trainer import spread
 from recollect.engines.verl.worker.loop import outputs
 from recollect.engines.verl.worker.policy import ServedPolicy
 from recollect.engines.verl.worker.worker import Crew
-from recollect.models.model import load_tokenizer
+from recollect.models.tokenizer import load_tokenizer
 from recollect.rollout import Rollout
 from recollect.samples import samples_of
 from recollect.train.comparison import compare

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from pathlib import Path
 
-import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -16,8 +15,8 @@ from recollect.config.train import TrainConfig
 from recollect.display.figures import count, flatten, grid
 from recollect.errors import UserError
 from recollect.files import loads, read_json
-from recollect.models.model import check_folder, load_tokenizer
-from recollect.train.rollouts import check_tasks
+from recollect.models.tokenizer import check_folder, load_counter
+from recollect.train.lengths import check_tasks
 
 HEADER = 1 << 27
 """Bytes of the longest header of a safetensors file, as its own library allows."""
@@ -125,7 +124,7 @@ def _estimate(config: TrainConfig, agent: Estimated, folder: Path, times: int, n
     """Count the work of a step's tasks with `n` episodes each."""
     family = config.tasks.longer(times) if times > 1 else config.tasks
     tasks = [family.task(i, config.seed) for i in range(min(LOOKED_AT, config.rollout.tasks))]
-    tokenizer, room = load_tokenizer(folder), window(folder)
+    tokenizer, room = load_counter(folder), window(folder)
     works = [agent.work(task, tokenizer, room) for task in tasks]
     scale = config.rollout.tasks / len(works)
     return StepWork(
@@ -220,10 +219,16 @@ def held(config: TrainConfig, parameters: int, gpu: bool) -> Held:
     return Held(device + (0 if away else averages), averages if away else 0)
 
 
+def _on_gpu(device: str) -> bool:
+    if device != "auto":
+        return device.startswith("cuda")
+    import torch  # two seconds, which a named device need not wait for
+
+    return torch.cuda.is_available()
+
+
 def _memory(config: TrainConfig, parameters: int) -> str:
-    name = config.model.device
-    gpu = name.startswith("cuda") or (name == "auto" and torch.cuda.is_available())
-    it = held(config, parameters, gpu)
+    it = held(config, parameters, _on_gpu(config.model.device))
     host = f", {it.host / 2**30:.2f} GiB more on the host" if it.host else ""
     return (
         f"{it.device / 2**30:.2f} GiB weights and optimiser{host},"

@@ -60,7 +60,8 @@ def _served(url: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
 
 def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, dict[str, Any]]:
     try:
-        from recollect.models.model import check_folder, load_model
+        from recollect.models.model import load_model
+        from recollect.models.tokenizer import check_folder
         from recollect.sampler.choice import open_sampler
     except ImportError as error:
         raise UserError(

@@ -64,7 +64,7 @@ def connect(
 def load(folder: str | Path) -> Tokenizer:
     """Load the tokenizer of a model folder."""
     try:
-        from recollect.models.model import check_folder, load_tokenizer
+        from recollect.models.tokenizer import check_folder, load_tokenizer
     except ImportError:
         raise UserError(
             "a tokenizer folder needs transformers and torch", install("local")
@@ -82,7 +82,7 @@ def share(own: Tokenizer, known: Sequence[Tokenizer]) -> Tokenizer:
 def _identity(tokenizer: Tokenizer) -> tuple[Any, ...] | None:
     """Return all that decides what a tokenizer does, if it is one of transformers' fast ones."""
     try:
-        from recollect.models.model import HFTokenizer
+        from recollect.models.tokenizer import HFTokenizer
     except ImportError:
         return None
     if not isinstance(tokenizer, HFTokenizer) or not tokenizer.hf.is_fast:

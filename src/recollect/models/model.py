@@ -1,80 +1,35 @@
-"""A Hugging Face causal LM and its tokenizer, loaded once and shared by sampler and trainer."""
+"""A Hugging Face causal LM, loaded once and shared by sampler and trainer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    CONFIG_MAPPING,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-)
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
-from recollect.chat.rendering import Renderer, user
 from recollect.config.engine import LoraConfig, ModelConfig
 from recollect.errors import UserError
-from recollect.files import read_json, refuse_pickles
 from recollect.models import attention
 from recollect.models.sparse import asking, sparse_end
+from recollect.models.tokenizer import (
+    HFTokenizer,
+    check_folder,
+    first_line,
+    load_tokenizer,
+    loading,
+)
 
 transformers_logging.disable_progress_bar()
 
-FOLDER = "give the folder of a transformers model"
 KEPT = 0.9
 """Share of its activations that a compiled layer keeps at most: it then computes norms and products
 of activations again, and no matrix product."""
-REMEMBERED = 4096
-"""Texts whose tokens are kept ..."""
-LONGEST_REMEMBERED = 1 << 16
-"""... if they have no more characters than this."""
-
-
-class HFTokenizer:
-    """A transformers tokenizer as `rendering.Tokenizer`."""
-
-    def __init__(self, hf: Any, vocab_size: int, end_ids: Sequence[int]) -> None:
-        self.hf = hf
-        self.vocab_size = vocab_size
-        self.end_ids = tuple(end_ids)
-        # Siblings encode the same problem, chunks and template: without this, a small model's
-        # rollout spends more than half its time here.
-        self._remembered = lru_cache(maxsize=REMEMBERED)(self._encode)
-
-    def encode(self, text: str, control: bool = False) -> list[int]:
-        """Encode text; control tokens are recognised only if `control`."""
-        encode = self._remembered if len(text) <= LONGEST_REMEMBERED else self._encode
-        return list(encode(text, control))
-
-    def _encode(self, text: str, control: bool) -> tuple[int, ...]:
-        ids = self.hf(text, add_special_tokens=False, split_special_tokens=not control).input_ids
-        return tuple(ids)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Decode to text, leaving control tokens out."""
-        return self.hf.decode(list(ids), skip_special_tokens=True)
-
-    def decode_control(self, token_id: int) -> str:
-        """Return the text of one token, a control token included."""
-        return self.hf.decode([token_id])
-
-    def template(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], prompt: bool
-    ) -> str:
-        """Apply the chat template; `prompt` opens the assistant's next turn."""
-        return self.hf.apply_chat_template(
-            list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=prompt
-        )
 
 
 @dataclass
@@ -162,74 +117,6 @@ class LoadedModel:
         return logits
 
 
-def load_tokenizer(folder: Path) -> HFTokenizer:
-    """Load a folder's tokenizer, with every token that ends a turn."""
-    with loading(folder):
-        hf = AutoTokenizer.from_pretrained(
-            folder,
-            local_files_only=True,
-            trust_remote_code=False,
-            clean_up_tokenization_spaces=False,  # text is what the tokens say, space for space
-        )
-        whole = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        config = whole.get_text_config()
-    if not hf.chat_template:
-        raise UserError(
-            f"the tokenizer in {folder} has no chat template",
-            "use an instruct model, or put a chat_template.jinja into the folder",
-        )
-    ends = list(dict.fromkeys(e for e in (hf.eos_token_id, *_more_ends(folder)) if e is not None))
-    if not ends:
-        raise UserError(
-            f"the tokenizer in {folder} has no end token", "set eos_token in tokenizer_config.json"
-        )
-    tokenizer = HFTokenizer(hf, config.vocab_size, ends)
-    with loading(folder):
-        Renderer(tokenizer).opening([user("Hello")])  # a chat template that fails does so here
-    return tokenizer
-
-
-def _more_ends(folder: Path) -> list[int]:
-    """Return the tokens that end a turn beside the tokenizer's own."""
-    path = folder / "generation_config.json"
-    if not path.exists():
-        return []
-    fix = "restore the file, or delete it: the tokenizer has an end token of its own"
-    more = read_json(path, fix).get("eos_token_id") or []
-    more = more if isinstance(more, list) else [more]
-    if not all(isinstance(end, int) and not isinstance(end, bool) for end in more):
-        raise UserError(f"{path}: eos_token_id is {more!r}", fix)
-    return more
-
-
-def check_folder(path: str, setting: str = "model.path") -> Path:
-    """Return the model folder, or say what is wrong with it."""
-    folder = Path(path).expanduser()
-    if not path or not folder.is_dir():
-        raise UserError(
-            f"there is no model folder at {path!r}",
-            f"give --{setting} a folder that holds config.json, *.safetensors and a tokenizer",
-        )
-    if not (folder / "config.json").exists():
-        raise UserError(f"{folder} holds no config.json", FOLDER)
-    _refuse_code(folder)
-    refuse_pickles(folder)
-    return folder
-
-
-def _refuse_code(folder: Path) -> None:
-    """Refuse a model that only code in its own folder can build; such code is never run."""
-    with loading(folder):
-        told = read_json(folder / "config.json", FOLDER)
-        named = told.get("auto_map") or {}
-    if named and told.get("model_type") not in CONFIG_MAPPING:
-        raise UserError(
-            f"the model in {folder} needs code of its own ({next(iter(named.values()))}), which is"
-            " never run",
-            "choose a model whose architecture transformers itself has",
-        )
-
-
 def find_device(name: str) -> torch.device:
     """Turn the setting into a device that is there."""
     if name == "auto":
@@ -239,30 +126,10 @@ def find_device(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(
-            f"the device {name!r} cannot be used: {_first_line(error)}",
+            f"the device {name!r} cannot be used: {first_line(error)}",
             "set --model.device to auto, cpu or cuda",
         ) from error
     return device
-
-
-@contextmanager
-def loading(folder: Path) -> Iterator[None]:
-    """Say what is wrong with a model folder that transformers cannot load."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # transformers and safetensors raise whatever they meet
-        held = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
-        raise UserError(
-            f"the model in {folder} cannot be loaded: {_first_line(error)}",
-            "give a folder that holds config.json, whole *.safetensors and a tokenizer;"
-            f" this one holds {held}",
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def load_model(config: ModelConfig) -> LoadedModel:
@@ -309,7 +176,7 @@ def _add_lora(network: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
         inject_adapter_in_model(peft_config, network)
     except (ValueError, re.error) as error:  # no such layers, none that can have any, no pattern
         raise UserError(
-            f"adapters fit no layers {config.targets!r}: {_first_line(error)}",
+            f"adapters fit no layers {config.targets!r}: {first_line(error)}",
             "set --model.lora.targets to all-linear, or to a pattern such as '.*[qv]_proj'",
         ) from error
     return network

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from recollect.chat.tools import Call
-from recollect.models.model import HFTokenizer
+from recollect.models.tokenizer import HFTokenizer
 from recollect.serve.engine import Likelihoods
 from recollect.serve.text import Growing, cut
 from recollect.serve.toolreplies import ToolReader, call_shape

@@ -9,7 +9,8 @@ from typing import Any
 
 from recollect.config.engine import LoraConfig, ModelConfig
 from recollect.errors import UserError
-from recollect.models.model import LoadedModel, check_folder, load_model
+from recollect.models.model import LoadedModel, load_model
+from recollect.models.tokenizer import check_folder
 from recollect.runs.checkpoints import MANIFEST, find_checkpoint, list_checkpoints
 from recollect.train.checkpoint import load_weights
 

@@ -13,7 +13,7 @@ from recollect.chat.policy import Policy
 from recollect.chat.rendering import Renderer
 from recollect.chat.tool_calls import CLOSE, OPEN, parse_reply
 from recollect.chat.tools import Call
-from recollect.models.model import HFTokenizer
+from recollect.models.tokenizer import HFTokenizer
 from recollect.serve.text import Growing
 from recollect.types import Completion, Context, Turn
 

@@ -17,7 +17,8 @@ import torch
 from recollect.advantages import gae, whitened_tokens
 from recollect.config.engine import CriticConfig, ModelConfig, OptimConfig
 from recollect.errors import UserError
-from recollect.models.model import LoadedModel, check_folder, load_model
+from recollect.models.model import LoadedModel, load_model
+from recollect.models.tokenizer import check_folder
 from recollect.models.transfer import put
 from recollect.models.trie.pack import plan_micro_batches
 from recollect.train.loss import token_mean

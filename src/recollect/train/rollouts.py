@@ -21,9 +21,9 @@ from recollect.models.model import LoadedModel
 from recollect.rewards.base import Reward, is_per_batch
 from recollect.rollout import Group, Rollout
 from recollect.seeds import derive
-from recollect.tasks.multiples import stretched
 from recollect.train.comparison import differs, learned_from
 from recollect.train.critic import load_critic
+from recollect.train.lengths import check_tasks
 from recollect.train.roles import Cast
 from recollect.train.watcher import Watcher, counter
 from recollect.train.wiring import make_agent, make_reward
@@ -142,21 +142,6 @@ class Learner:
         groups = await rollout.groups(held_out, settings.n, key, count)
         self.cast.reset()
         return groups
-
-
-def check_tasks(config: TrainConfig, length_tasks: int) -> None:
-    """Miss data at once that are missing, at every length that a run comes to."""
-    for times in config.rollout.curriculum:
-        stretched(config.tasks, times, "rollout.curriculum").task(0, config.seed, "train")
-    config.tasks.task(config.val.tasks - 1, config.seed, "test")
-    for times in config.val.lengths:
-        family = stretched(config.tasks, times, "val.lengths")
-        if (most := family.size("test")) is not None and length_tasks > most:
-            raise UserError(
-                f"val.length_tasks is {length_tasks}, but only {most} tasks are held out",
-                f"set --val.length-tasks to at most {most}",
-            )
-        family.task(length_tasks - 1, config.seed, "test")
 
 
 def nothing_learns() -> UserError:

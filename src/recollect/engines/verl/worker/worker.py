@@ -18,7 +18,7 @@ from recollect.engines.verl.run.task_store import TaskStore
 from recollect.engines.verl.worker.leases import broker_line, cluster_agent
 from recollect.engines.verl.worker.policy import ServedPolicy
 from recollect.errors import UserError
-from recollect.models.model import check_folder, load_tokenizer
+from recollect.models.tokenizer import check_folder, load_tokenizer
 from recollect.rewards.base import Reward, is_per_batch
 from recollect.rollout import Rollout
 from recollect.seeds import Key

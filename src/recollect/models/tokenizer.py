@@ -1,0 +1,183 @@
+"""The tokenizer of a model folder. Counting its tokens needs neither torch nor transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from recollect.chat.rendering import Renderer, user
+from recollect.errors import UserError
+from recollect.files import read_json, refuse_pickles
+
+FOLDER = "give the folder of a transformers model"
+REMEMBERED = 4096
+"""Texts whose tokens are kept ..."""
+LONGEST_REMEMBERED = 1 << 16
+"""... if they have no more characters than this."""
+
+
+class HFTokenizer:
+    """A transformers tokenizer as `rendering.Tokenizer`."""
+
+    def __init__(self, hf: Any, vocab_size: int, end_ids: Sequence[int]) -> None:
+        self.hf = hf
+        self.vocab_size = vocab_size
+        self.end_ids = tuple(end_ids)
+        # Siblings encode the same problem, chunks and template: without this, a small model's
+        # rollout spends more than half its time here.
+        self._remembered = lru_cache(maxsize=REMEMBERED)(self._encode)
+
+    def encode(self, text: str, control: bool = False) -> list[int]:
+        """Encode text; control tokens are recognised only if `control`."""
+        encode = self._remembered if len(text) <= LONGEST_REMEMBERED else self._encode
+        return list(encode(text, control))
+
+    def _encode(self, text: str, control: bool) -> tuple[int, ...]:
+        ids = self.hf(text, add_special_tokens=False, split_special_tokens=not control).input_ids
+        return tuple(ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode to text, leaving control tokens out."""
+        return self.hf.decode(list(ids), skip_special_tokens=True)
+
+    def decode_control(self, token_id: int) -> str:
+        """Return the text of one token, a control token included."""
+        return self.hf.decode([token_id])
+
+    def template(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], prompt: bool
+    ) -> str:
+        """Apply the chat template; `prompt` opens the assistant's next turn."""
+        return self.hf.apply_chat_template(
+            list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=prompt
+        )
+
+
+class CountingTokenizer(HFTokenizer):
+    """Encode text with the `tokenizers` library, and load the rest only if it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        from tokenizers import Tokenizer
+
+        self._folder = folder
+        self._core = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._core.encode_special_tokens = True  # text that spells a control token is text
+        self._remembered = lru_cache(maxsize=REMEMBERED)(self._encode)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("hf", "vocab_size", "end_ids"):
+            raise AttributeError(name)
+        whole = load_tokenizer(self._folder)
+        self.hf, self.vocab_size, self.end_ids = whole.hf, whole.vocab_size, whole.end_ids
+        return getattr(whole, name)
+
+    def _encode(self, text: str, control: bool) -> tuple[int, ...]:
+        if control:
+            return super()._encode(text, control)
+        return tuple(self._core.encode(text, add_special_tokens=False).ids)
+
+
+def load_counter(folder: Path) -> HFTokenizer:
+    """Load a tokenizer that counts within milliseconds, where the folder has the usual files."""
+    if (folder / "tokenizer.json").exists() and (folder / "chat_template.jinja").exists():
+        with loading(folder):
+            return CountingTokenizer(folder)
+    return load_tokenizer(folder)
+
+
+def load_tokenizer(folder: Path) -> HFTokenizer:
+    """Load a folder's tokenizer, with every token that ends a turn."""
+    from transformers import AutoConfig, AutoTokenizer  # seconds, and torch with it
+
+    with loading(folder):
+        hf = AutoTokenizer.from_pretrained(
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            clean_up_tokenization_spaces=False,  # text is what the tokens say, space for space
+        )
+        whole = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = whole.get_text_config()
+    if not hf.chat_template:
+        raise UserError(
+            f"the tokenizer in {folder} has no chat template",
+            "use an instruct model, or put a chat_template.jinja into the folder",
+        )
+    ends = list(dict.fromkeys(e for e in (hf.eos_token_id, *_more_ends(folder)) if e is not None))
+    if not ends:
+        raise UserError(
+            f"the tokenizer in {folder} has no end token", "set eos_token in tokenizer_config.json"
+        )
+    tokenizer = HFTokenizer(hf, config.vocab_size, ends)
+    with loading(folder):
+        Renderer(tokenizer).opening([user("Hello")])  # a chat template that fails does so here
+    return tokenizer
+
+
+def _more_ends(folder: Path) -> list[int]:
+    """Return the tokens that end a turn beside the tokenizer's own."""
+    path = folder / "generation_config.json"
+    if not path.exists():
+        return []
+    fix = "restore the file, or delete it: the tokenizer has an end token of its own"
+    more = read_json(path, fix).get("eos_token_id") or []
+    more = more if isinstance(more, list) else [more]
+    if not all(isinstance(end, int) and not isinstance(end, bool) for end in more):
+        raise UserError(f"{path}: eos_token_id is {more!r}", fix)
+    return more
+
+
+def check_folder(path: str, setting: str = "model.path") -> Path:
+    """Return the model folder, or say what is wrong with it."""
+    folder = Path(path).expanduser()
+    if not path or not folder.is_dir():
+        raise UserError(
+            f"there is no model folder at {path!r}",
+            f"give --{setting} a folder that holds config.json, *.safetensors and a tokenizer",
+        )
+    if not (folder / "config.json").exists():
+        raise UserError(f"{folder} holds no config.json", FOLDER)
+    _refuse_code(folder)
+    refuse_pickles(folder)
+    return folder
+
+
+def _refuse_code(folder: Path) -> None:
+    """Refuse a model that only code in its own folder can build; such code is never run."""
+    with loading(folder):
+        told = read_json(folder / "config.json", FOLDER)
+        named = told.get("auto_map") or {}
+    if not named:
+        return
+    from transformers import CONFIG_MAPPING
+
+    if told.get("model_type") not in CONFIG_MAPPING:
+        raise UserError(
+            f"the model in {folder} needs code of its own ({next(iter(named.values()))}), which is"
+            " never run",
+            "choose a model whose architecture transformers itself has",
+        )
+
+
+@contextmanager
+def loading(folder: Path) -> Iterator[None]:
+    """Say what is wrong with a model folder that transformers cannot load."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # transformers and safetensors raise whatever they meet
+        held = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+        raise UserError(
+            f"the model in {folder} cannot be loaded: {first_line(error)}",
+            "give a folder that holds config.json, whole *.safetensors and a tokenizer;"
+            f" this one holds {held}",
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its kind if it has none."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
