@@ -69,7 +69,9 @@ def known_agents(options: EvalOptions) -> dict[str, Agent]:
         from recollect.memory.embeddings.folder import FolderEmbedder
         from recollect.memory.embeddings.live import LiveEmbedder
 
-        embed = LiveEmbedder(FolderEmbedder(options.embed, _embed_device(options.device)))
+        folder = FolderEmbedder(options.embed, _embed_device(options.device))
+        folder.check()
+        embed = LiveEmbedder(folder)
     return agents(options.chunk_size, options.max_memory_tokens, options.max_answer_tokens, embed)
 
 

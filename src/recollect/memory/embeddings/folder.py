@@ -80,6 +80,13 @@ class FolderEmbedder:
         path = Path(self.name)
         return path if path.is_dir() else _downloaded(self.name)
 
+    def check(self) -> None:
+        """Refuse at once what could only fail at the first text: missing packages or files."""
+        for package in ("torch", "transformers"):
+            if importlib.util.find_spec(package) is None:
+                raise UserError(f"embedding with a local model needs {package}", _EXTRA)
+        _ = self._pooling
+
     @cached_property
     def id(self) -> str:
         """The model's name and a hash of all its files: another fine-tune is another model."""
