@@ -1,15 +1,29 @@
-"""The command line: one function per verb. Heavy imports wait for their verb."""
+"""The command line: one function per verb.
+
+Importing this module costs milliseconds: everything else is imported by the verb that needs it, so
+that `--help` is fast and Ctrl-C is understood from the start.
+"""
 
 from __future__ import annotations
 
 import os
-import select
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from recollect.config.train import TrainConfig
 from recollect.distribution import install
 from recollect.errors import UserError
+
+if TYPE_CHECKING:
+    from recollect.config.train import TrainConfig
+
+PRESETS = (
+    *("demo", "recall", "ledger", "hotpotqa", "squad", "bank", "curator", "locomo", "ledger_qa"),
+    *("ruler", "babilong", "callback", "gated", "parallel", "two_stage"),
+)
+"""The names in `config.presets`, repeated here because importing them takes longer than `--help`
+may."""
 
 USAGE = """recollect: train and evaluate LLM memory agents with reinforcement learning
 
@@ -31,9 +45,30 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
   recollect train PRESET --help lists every setting. Presets: {presets}
 """
 
+DESCRIPTIONS = {
+    "train": """Train an agent, starting from the settings of preset {preset}.
+
+--dry-run shows what would be done and starts nothing. --engine verl trains on a Ray cluster; what
+follows -- then goes to verl itself, and --gpu-gib N is one GPU's memory in the estimates.""",
+    "eval": """Measure the model of preset {preset} on held-out tasks, at several lengths.
+
+Without a preset, recollect eval --help shows how to compare agents side by side.""",
+}
+REPORT = """usage: recollect report [-h] FOLDER
+
+Write report.md and report.html of an evaluation that `recollect eval` stored in FOLDER.
+"""
+DOCTOR = """usage: recollect doctor [-h] [--engine {embedded,verl}] [--address ADDRESS]
+
+Show what is installed, what is missing, and how to fix it.
+
+--engine verl looks at what the cluster engine needs; --address auto (or a Ray address) looks at
+every node of a running cluster.
+"""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; whoever reads our output may stop early, as `head` does."""
+    """Run one verb and return its exit status; `| head` may close our output early."""
     try:
         try:
             status = _run(list(sys.argv[1:] if argv is None else argv))
@@ -42,6 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _flush()
         return status
+    except KeyboardInterrupt:
+        print("recollect: stopped", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         if not _unread():
             raise
@@ -57,53 +95,81 @@ def _flush() -> None:
 
 def _unread() -> bool:
     """Tell whether nobody reads our output any more."""
+    import select
+
     out = select.poll()
     out.register(sys.stdout.fileno(), select.POLLOUT)
     return any(event & select.POLLERR for _, event in out.poll(0))
 
 
+@contextmanager
+def importing(what: str = "", extra: str = "local") -> Iterator[None]:
+    """Import what a verb needs: a missing package names the extra that brings it.
+
+    Ctrl-C ends the process at once here. Nothing has started yet, and a library that is interrupted
+    while it is imported may print a traceback or raise another error.
+    """
+    import signal
+    import threading
+
+    def leave(_signal: int, _frame: object) -> None:
+        os.write(2, b"recollect: stopped\n")
+        os._exit(130)
+
+    # A process that ignores Ctrl-C, as under nohup, or a thread keeps what it has.
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if ours:
+        signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if not what or package == "recollect":
+            raise
+        raise UserError(f"{what} needs {package or error}", install(extra)) from error
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def find_package(name: str) -> None:
+    """Raise ImportError if a package is missing, without the seconds that importing it takes."""
+    from importlib.util import find_spec
+
+    if find_spec(name) is None:
+        raise ImportError(f"No module named {name!r}", name=name)
+
+
 def _run(args: list[str]) -> int:
     """Run one verb; a user's mistake prints one message and no traceback."""
-    verbs: dict[str, Callable[[list[str]], int]] = {
-        "train": _train,
-        "eval": _eval,
-        "serve": _serve,
-        "replay": _replay,
-        "judge-check": _judge_check,
-        "report": _report,
-        "stages": _stages,
-        "data": _data,
-        "doctor": _doctor,
-    }
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(USAGE.format(presets=", ".join(PRESETS)), end="")
+        return 0
+    if args[0] in ("-V", "--version"):
+        from recollect import __version__
+
+        print(__version__)
+        return 0
     try:
-        if not args or args[0] in ("-h", "--help", "help"):
-            from recollect.config.presets import PRESETS
-
-            print(USAGE.format(presets=", ".join(PRESETS)), end="")
-            return 0
-        if args[0] in ("-V", "--version"):
-            from recollect import __version__
-
-            print(__version__)
-            return 0
-        if args[0] not in verbs:
-            raise UserError(f"there is no verb {args[0]!r}", f"choose from {', '.join(verbs)}")
-        return verbs[args[0]](args[1:])
+        if args[0] not in VERBS:
+            raise UserError(f"there is no verb {args[0]!r}", f"choose from {', '.join(VERBS)}")
+        return VERBS[args[0]](args[1:])
     except UserError as error:
         print(f"recollect: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("recollect: stopped", file=sys.stderr)
-        return 130
 
 
 def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
     """Take a preset and lay the given settings over it."""
-    import tyro
+    with importing():
+        import tyro
 
-    from recollect.config.arguments import settings_registry
-    from recollect.config.presets import preset
-    from recollect.config.published import Arguments
+        from recollect.config.arguments import settings_registry
+        from recollect.config.presets import preset
+        from recollect.config.published import Arguments
 
     name = args.pop(0) if args and not args[0].startswith("-") else default_preset
     return tyro.cli(
@@ -111,29 +177,35 @@ def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
         default=Arguments.of(preset(name)),
         args=args,
         prog=f"recollect {verb} {name}",
-        description=f"Settings of preset {name}, each with its value unless you give another.",
+        description=DESCRIPTIONS[verb].format(preset=name),
         config=(tyro.conf.AvoidSubcommands,),
         registry=settings_registry(),
     ).config
 
 
 def _train(args: list[str]) -> int:
-    from recollect.engines.verl.launch.options import split_engine
+    with importing():
+        from recollect.engines.verl.launch.options import split_engine
 
     options, args = split_engine(args)
     dry_run = "--dry-run" in args
     config = _config([a for a in args if a != "--dry-run"], "train", "demo")
     if options.engine == "verl":
-        from recollect.commands.cluster import train_on_cluster
+        with importing("the verl engine", "verl"):
+            from recollect.commands.cluster import train_on_cluster
 
         return train_on_cluster(config, options, dry_run)
     if dry_run:
-        from recollect.commands.dry_run import show_plan
-        from recollect.display import open_console
+        with importing("a dry run of the embedded engine"):
+            find_package("torch")
+            find_package("transformers")
+            from recollect.commands.dry_run import show_plan
+            from recollect.display import open_console
 
         open_console().print(show_plan(config))
         return 0
-    from recollect.commands.train import run_training
+    with importing("training"):
+        from recollect.commands.train import run_training
 
     return run_training(config)
 
@@ -141,27 +213,30 @@ def _train(args: list[str]) -> int:
 def _eval(args: list[str]) -> int:
     if args and not args[0].startswith("-"):
         config = _config(args, "eval", "demo")
-        from recollect.commands.held_out import run_held_out
+        with importing("measuring a preset"):
+            from recollect.commands.held_out import run_held_out
 
         return run_held_out(config)
-    import shlex
+    with importing():
+        import shlex
 
-    import tyro
+        import tyro
 
-    from recollect.commands.evaluate import run_eval
-    from recollect.evaluation.options import EvalOptions
+        from recollect.commands.evaluate import run_eval
+        from recollect.evaluation.options import EvalOptions
 
     options = tyro.cli(EvalOptions, args=args, prog="recollect eval")
     return run_eval(options, shlex.join(["recollect", "eval", *args]))
 
 
 def _replay(args: list[str]) -> int:
-    from pathlib import Path
+    with importing():
+        from pathlib import Path
 
-    import tyro
+        import tyro
 
-    from recollect.commands.evaluate import run_replay
-    from recollect.evaluation.options import ReplayOptions
+        from recollect.commands.evaluate import run_replay
+        from recollect.evaluation.options import ReplayOptions
 
     if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
         raise UserError("replay needs a folder", "type recollect replay FOLDER")
@@ -171,35 +246,40 @@ def _replay(args: list[str]) -> int:
 
 
 def _judge_check(args: list[str]) -> int:
-    import tyro
+    with importing():
+        import tyro
 
-    from recollect.commands.evaluate import JudgeCheckOptions, run_judge_check
+        from recollect.commands.evaluate import JudgeCheckOptions, run_judge_check
 
     return run_judge_check(tyro.cli(JudgeCheckOptions, args=args, prog="recollect judge-check"))
 
 
 def _serve(args: list[str]) -> int:
-    import tyro
+    with importing():
+        import tyro
 
-    from recollect.serve.settings import ServeConfig
+        from recollect.serve.settings import ServeConfig
 
     config = tyro.cli(ServeConfig, args=args, prog="recollect serve")
-    try:
+    with importing("serving", "local,serve"):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise UserError(f"serving needs {error.name}", install("local,serve")) from None
-    from recollect.serve.server import run_server
+
+        from recollect.serve.server import run_server
 
     return run_server(config)
 
 
 def _report(args: list[str]) -> int:
+    if args in (["-h"], ["--help"]):
+        print(REPORT, end="")
+        return 0
     if len(args) != 1 or args[0].startswith("-"):
         raise UserError("report needs one folder", "type recollect report FOLDER")
-    from pathlib import Path
+    with importing():
+        from pathlib import Path
 
-    from recollect.evaluation.report import write_report
+        from recollect.evaluation.report import write_report
 
     for path in write_report(Path(args[0])):
         print(path)
@@ -207,43 +287,65 @@ def _report(args: list[str]) -> int:
 
 
 def _stages(args: list[str]) -> int:
-    import tyro
+    with importing():
+        import tyro
 
-    from recollect.commands.stages.file import StagesOptions, read_plan
+        from recollect.commands.stages.file import StagesOptions, read_plan
 
     options = tyro.cli(StagesOptions, args=args, prog="recollect stages")
     plan = read_plan(options)
     if options.dry_run:
-        from recollect.commands.stages.record import show_plan
-        from recollect.display import open_console
+        with importing():
+            from recollect.commands.stages.record import show_plan
+            from recollect.display import open_console
 
         open_console().print(show_plan(plan))
         return 0
-    from recollect.commands.stages.run import run_stages
+    with importing("training in stages"):
+        from recollect.commands.stages.run import run_stages
 
     return run_stages(plan)
 
 
 def _data(args: list[str]) -> int:
-    from recollect.commands.data import run_data
-    from recollect.display import open_console
+    with importing():
+        from recollect.commands.data import run_data
+        from recollect.display import open_console
 
     return run_data(args, open_console())
 
 
 def _doctor(args: list[str]) -> int:
-    from recollect.display import open_console
-    from recollect.engines.verl.launch.options import split_doctor
+    if args in (["-h"], ["--help"]):
+        print(DOCTOR, end="")
+        return 0
+    with importing():
+        from recollect.display import open_console
+        from recollect.engines.verl.launch.options import split_doctor
 
     engine, address = split_doctor(args)
     if engine == "verl":
-        from recollect.commands.cluster_doctor import doctor_verl
+        with importing():
+            from recollect.commands.cluster_doctor import doctor_verl
 
         return doctor_verl(open_console(), address)
-    from recollect.commands.doctor import doctor
+    with importing():
+        from recollect.commands.doctor import doctor
 
     return doctor(open_console())
 
+
+VERBS: dict[str, Callable[[list[str]], int]] = {
+    "train": _train,
+    "eval": _eval,
+    "serve": _serve,
+    "replay": _replay,
+    "judge-check": _judge_check,
+    "report": _report,
+    "stages": _stages,
+    "data": _data,
+    "doctor": _doctor,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

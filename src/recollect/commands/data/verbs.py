@@ -19,13 +19,23 @@ def run_data(args: list[str], console: Console) -> int:
     import tyro
 
     if args[:1] in (["--help"], ["-h"]):
-        console.print(f"recollect data NAME --help lists the settings of each: {', '.join(VERBS)}")
+        _print_help(console)
         return 0
     if not args or args[0] not in VERBS:
         what = f"there is no data {args[0]!r}" if args else "data needs to know what to make"
         raise UserError(what, f"choose from {', '.join(VERBS)}; --help lists the settings of each")
     settings, run = VERBS[args[0]]()
     return run(tyro.cli(settings, args=args[1:], prog=f"recollect data {args[0]}"), console)
+
+
+def _print_help(console: Console) -> None:
+    """Say in a line what every name makes."""
+    lines = ["usage: recollect data NAME [-h] [OPTIONS]", ""]
+    for name, verb in VERBS.items():
+        first = (verb()[0].__doc__ or "").partition("\n")[0]
+        lines.append(f"  {name:<16} {first}")
+    lines += ["", "recollect data NAME --help lists the settings of each."]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def _locomo() -> Verb:

@@ -1,0 +1,99 @@
+"""The command starts fast, explains every verb, and stops without a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from recollect.cli import PRESETS, VERBS, main
+from recollect.commands.data.verbs import VERBS as DATA_VERBS
+from recollect.config.presets import PRESETS as ALL_PRESETS
+
+SOURCE = Path(__file__).parent.parent / "src"
+START = "import sys; from recollect.__main__ import main; print('up', flush=True); sys.exit(main())"
+
+
+def processor_seconds(args: list[str]) -> float:
+    """Run a command and return the processor time it took."""
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "recollect", *args]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize(
+    ("args", "limit"),
+    [(["--help"], 0.5), (["--version"], 0.5), (["train", "demo", "--dry-run"], 4.0)],
+)
+def test_starts_fast(args, limit):
+    times: list[float] = []
+    while len(times) < 5 and min(times, default=limit) >= limit:  # others use the machine
+        times.append(processor_seconds(args))
+    assert min(times) < limit, times
+
+
+@pytest.mark.parametrize("delay", [0.01, 0.3, 0.9])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["train", "demo"],
+        ["train", "demo", "--dry-run"],
+        ["eval", "demo"],
+        ["eval", "--tasks", "recall@1k", "--model", "http://127.0.0.1:9/v1"],
+        ["stages", "two_stage"],
+        ["serve", "nowhere"],
+        ["data", "--help"],
+        ["doctor"],
+    ],
+    ids=" ".join,
+)
+def test_ctrl_c_leaves_no_traceback(args, delay, tmp_path):
+    """Whether it comes while a library is imported or after; a fast verb may be done before it."""
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", START, *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    ) as process:
+        assert process.stdout and process.stderr
+        assert process.stdout.readline() == "up\n"
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert "Traceback" not in out + err
+    if process.returncode == 130:
+        assert err.strip() == "recollect: stopped"
+    else:  # it was done before, or had refused what it was given
+        assert process.returncode == (2 if err else 0), err
+
+
+def test_every_verb_explains_itself(capsys):
+    for args in [[verb] for verb in VERBS] + [["data", name] for name in DATA_VERBS]:
+        for flag in ("--help", "-h"):
+            try:
+                status = main([*args, flag])
+            except SystemExit as exited:
+                status = exited.code
+            out, err = capsys.readouterr()
+            assert status == 0 and out.startswith(f"usage: recollect {args[0]}"), (args, out, err)
+            assert not err
+
+
+def test_help_names_every_verb_and_preset(capsys):
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert tuple(ALL_PRESETS) == PRESETS
+    assert all(f"recollect {verb} " in out for verb in VERBS)
+    assert all(name in out for name in PRESETS)
