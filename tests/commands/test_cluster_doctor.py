@@ -43,6 +43,14 @@ def test_nodes_must_have_the_same():
     assert "b missing" in status([WELL, without], "ray")[1]
 
 
+def test_attention_is_the_same_on_every_node():
+    (own,) = [f for f in examine([WELL]) if f.name == "attention"]
+    assert own.status == "ok" and "rows are packed with torch's own" in own.found
+    other = replace(WELL, host="b", versions={**VERSIONS, "flash-attn": "2.8.3"})
+    assert status([WELL, other], "attention")[0] == "bad"
+    assert "flash-attn 2.8.3" in str(examine([other]))
+
+
 def test_what_is_missing_or_untested_or_small():
     bare = replace(WELL, versions={k: v for k, v in VERSIONS.items() if k != "vllm"})
     assert status([bare], "sampler")[0] == "bad"

