@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from recollect import metrics
@@ -65,3 +67,15 @@ def test_categories_are_averaged_apart():
     assert (found["hop"].n, found["hop"].failed, found["hop"].mean) == (6, 1, 3 / 6)
     assert (found["time"].n, found["time"].mean) == (1, 0.0)
     assert by_category([group(1.0)]) == {}
+
+
+def test_what_a_judge_failed_to_measure_is_in_no_mean():
+    """A 0 would say that the agent was wrong."""
+    lost = Failure("judge", "Timeout", "", "measurement")
+    groups = [group(1.0, 0.0), group(None, 1.0)]
+    groups[0].append(Episode(TASK, 2, failure=lost))
+    groups.append([Episode(TASK, 0, failure=lost)])
+    found = accuracy(groups)
+    assert (found.n, found.failed, found.unmeasured, found.mean) == (4, 1, 2, 0.5)
+    none = accuracy([[Episode(TASK, 0, failure=lost)]])
+    assert (none.n, none.unmeasured) == (0, 1) and math.isnan(none.mean)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from recollect.advantages import (
     Baseline,
+    batch_lowest,
     gae,
     gdpo,
     group_advantages,
@@ -35,8 +36,9 @@ def context(stratum="memory", reward=None, trainable=True, sampled=1) -> Context
     return Context("memory", stratum, trainable, [1] + [7] * sampled, turns, reward)
 
 
-def episode(reward: float | None, *contexts: Context, failed=False) -> Episode:
-    failure = Failure("policy", "ConnectionError", "gone") if failed else None
+def episode(reward: float | None, *contexts: Context, failed=False, fault=None) -> Episode:
+    failed = fault or "environment" if failed or fault else None
+    failure = Failure("policy", "ConnectionError", "gone", failed) if failed else None
     return Episode(TASK, 0, list(contexts) or [context()], reward=reward, failure=failure)
 
 
@@ -131,7 +133,8 @@ def test_a_contexts_own_reward_of_zero_is_a_reward():
 
 def test_a_stratum_only_some_episodes_have():
     group = [episode(1.0, context(), context("q1", 1.0)), episode(0.0, context())]
-    assert group_advantages(group, grpo) == [[0.5, 1.0], [-0.5]]
+    # Alone in q1, there is nothing to be compared with.
+    assert group_advantages(group, grpo) == [[0.5, 0.0], [-0.5]]
 
 
 # --- what is left out -----------------------------------------------------------------------------
@@ -148,9 +151,9 @@ def test_adding_failed_episodes_changes_nothing(estimator, rewards, places):
         broken = episode(100.0, context(), context(reward=50.0), failed=True)
         group.insert(place, (broken, False))
     got = group_advantages([e for e, _ in group], estimator)
-    assert [own[0] for own, (_, ok) in zip(got, group, strict=True) if ok] == advantages(
-        estimator, *rewards
-    )
+    # A lone survivor has nothing to be compared with; one that never had siblings keeps its reward.
+    expected = [0.0] if places and len(rewards) == 1 else advantages(estimator, *rewards)
+    assert [own[0] for own, (_, ok) in zip(got, group, strict=True) if ok] == expected
     assert all(own == [0.0, 0.0] for own, (_, ok) in zip(got, group, strict=True) if not ok)
 
 
@@ -189,6 +192,64 @@ def test_estimators_are_pluggable():
         return Baseline(np.full(len(rewards_G), rewards_G.max()), scale=2.0)
 
     assert advantages(best, 3, 1) == [0, -1]
+
+
+# --- what the agent failed ------------------------------------------------------------------------
+
+
+def lost(*contexts: Context) -> Episode:
+    return episode(None, *contexts, fault="agent")
+
+
+def test_a_failure_of_the_agents_own_earns_the_lowest_reward_and_at_most_0():
+    # Rewards 1, 0.5 and 0; then -1, 0.5 and -1.
+    assert group_advantages([episode(1.0), episode(0.5), lost()], grpo) == [[0.5], [0.0], [-0.5]]
+    found = group_advantages([episode(-1.0), episode(0.5), lost()], grpo)
+    assert found == [[-0.5], [1.0], [-0.5]]
+    # A setting takes its place: 1, 0.5 and -3.
+    found = group_advantages([episode(1.0), episode(0.5), lost()], grpo, failed=-3.0)
+    assert found == [[1.5], [1.0], [-2.5]]
+    assert group_advantages([lost()], grpo, failed=-3.0) == [[-3.0]]
+
+
+def test_a_failed_episode_earns_the_lowest_of_each_stratum_it_came_to():
+    whole = episode(0.5, context(), context("q1", -1.0), context("q2", 1.0))
+    early, late = lost(context()), lost(context(), context("q1"))
+    found = group_advantages([whole, early, late], grpo)
+    # memory 0.5, 0, 0; q1 -1 and -1; q2 has one alone.
+    assert found == [pytest.approx(own) for own in ([1 / 3, 0, 0], [-1 / 6], [-1 / 6, 0])]
+
+
+@by_estimator
+@given(rewards=rewarded, failures=st.integers(1, 4))
+def test_no_failure_of_the_agents_own_does_better_than_a_sibling(estimator, rewards, failures):
+    group = [*map(episode, rewards), *[lost()] * failures]
+    found = [own[0] for own in group_advantages(group, estimator)]
+    assert max(found[len(rewards) :]) <= min(found)
+    assert (min(found) < 0) is (len({*rewards, min(0.0, *rewards)}) > 1)
+
+
+@by_estimator
+def test_groups_that_the_agent_failed_as_a_whole_teach_nothing(estimator):
+    assert group_advantages([lost(), lost(), lost()], estimator) == [[0.0]] * 3
+
+
+def test_gdpo_gives_failures_the_lowest_of_every_component():
+    group = [scored(a=1.0, b=-1.0), scored(a=0.5, b=0.0), lost(context(), context("q1"))]
+    expected = gdpo([*group[:2], scored(a=0.0, b=-1.0)], ["a", "b"])
+    assert gdpo(group, ["a", "b"]) == expected
+
+
+def test_a_batch_has_one_lowest_reward_where_groups_are_compared_with_one_another():
+    groups = [[episode(1.0), lost()], [episode(-2.0, context(reward=-3.0))], [lost()]]
+    assert batch_lowest(groups) == -3.0
+    assert batch_lowest([[episode(1.0)], [lost()]]) == 0.0
+    assert batch_lowest([]) == 0.0
+
+
+def test_one_left_of_a_batch_has_nothing_to_be_whitened_by():
+    left, gone = episode(2.0), episode(None, failed=True)
+    assert whitened([[left], [gone]], [[[2.0]], [[0.0]]]) == [[[0.0]], [[0.0]]]
 
 
 # --- over the whole batch -------------------------------------------------------------------------

@@ -71,4 +71,4 @@ def test_a_task_group_keeps_the_boundary_inside():
 def test_a_task_group_of_foreign_errors_is_named_after_the_first():
     with pytest.raises(BoundaryError) as caught, boundary("agent"):
         raise ExceptionGroup("outer", [ExceptionGroup("inner", [KeyError("k")]), ValueError("v")])
-    assert caught.value.failure == Failure("agent", "KeyError", "'k'")
+    assert caught.value.failure == Failure("agent", "KeyError", "'k'", "agent")

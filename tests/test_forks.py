@@ -156,7 +156,8 @@ def test_an_agent_that_goes_on_differently_fails():
         return (await rolling.again([Fork(base, 1)], 1, (0, 1)))[0][0]
 
     failure = asyncio.run(both()).failure
-    assert failure and failure.boundary == "agent" and "went on differently" in failure.message
+    assert failure and failure.boundary == "replay" and "went on differently" in failure.message
+    assert failure.fault == "environment"  # nothing that its models said could have helped
 
 
 # --- where ----------------------------------------------------------------------------------------

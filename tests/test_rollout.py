@@ -151,14 +151,14 @@ FAILING = {
         lambda: rollout(script=only_b_succeeds),
         Failure("policy", "ConnectionError", "server gone"),
     ),
-    "agent": (lambda: rollout(Raising()), Failure("agent", "KeyError", "'note 7'")),
+    "agent": (lambda: rollout(Raising()), Failure("agent", "KeyError", "'note 7'", "agent")),
     "memory": (
         lambda: rollout(Raising(where="new_memory")),
         Failure("memory", "OSError", "disk full"),
     ),
     "reward": (
         lambda: rollout(reward=RaisingReward()),
-        Failure("reward", "RuntimeError", "judge unreachable"),
+        Failure("reward", "RuntimeError", "judge unreachable", "measurement"),
     ),
 }
 
@@ -202,7 +202,9 @@ def test_a_timeout_fails_only_the_slow_episode():
 
     rolling = rollout(script=slow_a, timeout=0.05)
     groups = run(rolling, "ab")
-    assert groups[0][0].failure == Failure("timeout", "TimeoutError", "no end in 0.05 s")
+    failure = groups[0][0].failure
+    assert (failure.boundary, failure.kind) == ("timeout", "TimeoutError")
+    assert failure.message.startswith("no end in 0.05 s")
     assert all(not e.ok for e in groups[0]) and all(e.ok for e in groups[1])
     assert all(memory.closed == 1 for memory in rolling.agent.memories)
 
@@ -227,7 +229,7 @@ def test_a_memory_that_cannot_be_closed_fails_its_episode():
             return self.memories[-1]
 
     groups = run(rollout(Agent()), "ab", 1)
-    assert groups[0][0].failure == Failure("memory", "OSError", "locked")
+    assert groups[0][0].failure == Failure("memory", "OSError", "locked", "measurement")
     assert groups[0][0].reward is None
     assert groups[1][0].ok
 

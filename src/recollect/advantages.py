@@ -2,13 +2,13 @@
 
 Pure functions. An estimator sees the rewards of one group, one number per episode, and returns
 what to subtract from and divide each by. An episode counts once in its group however many contexts
-it had.
+it had. One that the agent failed earns the lowest reward; one that failed otherwise is left out.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -64,25 +64,53 @@ def mean(values: np.ndarray) -> float:
     return float(values[0] + (values - values[0]).mean())
 
 
-def group_advantages(group: Sequence[Episode], estimator: Estimator) -> list[list[float]]:
-    """Return one advantage per context of every episode; 0 for failed and untrained ones.
+def group_advantages(
+    group: Sequence[Episode], estimator: Estimator, failed: float | None = None
+) -> list[list[float]]:
+    """Return one advantage per context of every episode; 0 for those that are left out.
 
     Contexts are compared within their stratum. An episode enters a stratum with the mean of its
-    contexts' rewards there, once. A context in which nothing was sampled is in no statistic.
+    contexts' rewards there, once. A context in which nothing was sampled is in no statistic. Where
+    the agent failed, contexts earn `failed`, by default the `lowest` of their stratum.
     """
     advantages = [[0.0] * len(episode.contexts) for episode in group]
     for members in _strata(group):
-        rewards = {
-            i: [_reward(group[i], group[i].contexts[j]) for j in js] for i, js in members.items()
-        }
-        baseline = estimator(np.array([mean(np.array(own)) for own in rewards.values()]))
+        rewards = _rewards(group, members, failed)
+        entries = [mean(np.array(own)) for own in rewards.values()]
+        if len(entries) < min(2, len(group)):
+            entries *= 2  # alone where siblings could be: its own equal
+        baseline = estimator(np.array(entries))
         for g, (i, js) in enumerate(members.items()):
             for j, reward in zip(js, rewards[i], strict=True):
                 advantages[i][j] = float((reward - baseline.center_G[g]) / baseline.scale)
     return advantages
 
 
-def gdpo(group: Sequence[Episode], components: Sequence[str]) -> list[list[float]]:
+def lowest(rewards: Iterable[float]) -> float:
+    """Return what a failure of the agent's own earns: the lowest of these, and at most 0."""
+    return min((0.0, *rewards))
+
+
+def batch_lowest(groups: Iterable[Sequence[Episode]]) -> float:
+    """Return the lowest of a batch, for estimators that compare across groups."""
+    return lowest(
+        _reward(group[i], group[i].contexts[j])
+        for group in groups
+        for members in _strata(group)
+        for i, js in members.items()
+        for j in js
+        if group[i].ok
+    )
+
+
+def can_compare(group: Sequence[Episode]) -> bool:
+    """Tell whether an episode of a group has a sibling left, or was meant to have none."""
+    return sum(episode.counts for episode in group) >= min(2, len(group))
+
+
+def gdpo(
+    group: Sequence[Episode], components: Sequence[str], failed: float | None = None
+) -> list[list[float]]:
     """A_i = sum over components k of (r_ik - mean(r_k)) / (std(r_k) + epsilon), k in `scores`.
 
     A component that varies little counts as much as one that varies much, which their sum would
@@ -91,7 +119,7 @@ def gdpo(group: Sequence[Episode], components: Sequence[str]) -> list[list[float
     total = [[0.0] * len(episode.contexts) for episode in group]
     for name in components:
         single = [_with_reward(episode, name) if episode.ok else episode for episode in group]
-        part = group_advantages(single, partial(grpo, by_std=True))
+        part = group_advantages(single, partial(grpo, by_std=True), failed)
         total = [
             [a + b for a, b in zip(*own, strict=True)] for own in zip(total, part, strict=True)
         ]
@@ -137,7 +165,7 @@ def whitened(
 
     An episode counts once in each of its strata, with the mean of its contexts there: unlike where
     statistics are taken over tokens, those who write more do not weigh more. The variance is the
-    sample's (n - 1). A batch of one entry stays as it is.
+    sample's (n - 1). A batch of one episode stays as it is.
     """
     entries = np.array(
         [
@@ -148,8 +176,10 @@ def whitened(
         ]
     )
     result = [[list(episode) for episode in own] for own in advantages]
-    if len(entries) < 2:
+    if not len(entries) or sum(len(group) for group in groups) == 1:
         return result
+    if len(entries) == 1:
+        entries = np.repeat(entries, 2)  # alone where others could be: its own equal
     center, scale = mean(entries), float(np.sqrt(entries.var(ddof=1) + epsilon))
     if abs(center) < 1e-9 * scale:
         center = 0.0  # groups were centred: only rounding is left, and it must teach nothing
@@ -198,14 +228,33 @@ def whitened_tokens(advantages: Sequence[np.ndarray], epsilon: float = 1e-8) -> 
 
 
 def _strata(group: Sequence[Episode]) -> list[dict[int, list[int]]]:
-    """Find what is compared: per stratum, which contexts of which episodes learn in it."""
+    """Find what is compared: per stratum, which contexts of which episodes learn in it.
+
+    An episode that lost all its siblings is compared with nothing, whatever the estimator.
+    """
     strata: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    if not can_compare(group):
+        return []
     for i, episode in enumerate(group):
-        if episode.ok:
+        if episode.counts:
             for j, context in enumerate(episode.contexts):
                 if context.trainable and context.turns:
                     strata[context.stratum][i].append(j)
     return list(strata.values())
+
+
+def _rewards(
+    group: Sequence[Episode], members: Mapping[int, Sequence[int]], failed: float | None
+) -> dict[int, list[float]]:
+    """Return, by episode, the rewards of a stratum's contexts."""
+    earned = {
+        i: [_reward(group[i], group[i].contexts[j]) for j in js]
+        for i, js in members.items()
+        if group[i].ok
+    }
+    if failed is None:
+        failed = lowest(reward for own in earned.values() for reward in own)
+    return {i: earned.get(i, [failed] * len(js)) for i, js in members.items()}
 
 
 def _with_reward(episode: Episode, component: str) -> Episode:

@@ -1,4 +1,4 @@
-"""Rollout: run many episodes at once; what fails is recorded and the rest goes on."""
+"""Rollout: run many episodes at once; a failure is recorded with who caused it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recollect.agents.base import Agent, open_memory
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency import concurrently
-from recollect.errors import BoundaryError, UserError, boundary
+from recollect.deadline import Deadline, OutOfTime
+from recollect.errors import AgentError, BoundaryError, UserError, boundary
 from recollect.forks import Fork
 from recollect.rewards.base import Reward, Score
 from recollect.seeds import Key
@@ -43,7 +44,8 @@ class Rollout:
     concurrency: int = 1024
     """Episodes in flight at once."""
     timeout: float | None = None
-    """Seconds before an episode counts as failed."""
+    """Seconds before an episode counts as failed. A reply of a model that learns is still awaited,
+    for as long again."""
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -110,13 +112,12 @@ class Rollout:
         started = time.perf_counter()
         chats = Chats(self.models, (*key, task.id, rollout), told=told)
         episode = Episode(task, rollout, chats.contexts, forked=len(told))
+        deadline = Deadline(self.timeout)
+        learns = any(model.trainable for model in self.models.values())
         try:
-            async with asyncio.timeout(self.timeout):
-                await self._run(episode, chats)
-        except BoundaryError as error:
-            episode.failure = error.failure
-        except TimeoutError:
-            episode.failure = Failure("timeout", "TimeoutError", f"no end in {self.timeout} s")
+            await deadline.run(self._run(episode, chats), patient=learns)
+        except (BoundaryError, OutOfTime) as error:
+            episode.failure = _failure(error, deadline, finished=bool(episode.answers))
         episode.seconds = time.perf_counter() - started
         return episode
 
@@ -126,7 +127,8 @@ class Rollout:
         episode.ops = memory.ops
         try:
             with boundary("agent"):
-                episode.answers = await self.agent.run(episode.task, chats, memory)
+                answers = await self.agent.run(episode.task, chats, memory)
+                episode.answers = _checked(answers, episode.task)
             with boundary("reward"):
                 score = await self.reward(episode, memory)
         finally:
@@ -134,6 +136,31 @@ class Rollout:
                 memory.close()
         with boundary("reward"):
             _enter(episode, score)
+
+
+def _checked(answers: object, task: Task) -> list[str]:
+    """Refuse what is not one answer per question."""
+    if not isinstance(answers, list | tuple) or not all(isinstance(a, str) for a in answers):
+        raise AgentError(f"the agent returned {answers!r:.80}, not a list of answers")
+    if len(answers) != len(task.questions):
+        raise AgentError(f"{len(answers)} answers to {len(task.questions)} questions")
+    return list(answers)
+
+
+def _failure(error: BoundaryError | OutOfTime, deadline: Deadline, finished: bool) -> Failure:
+    """Say what ended an episode, and who caused it; see docs/algorithms.md."""
+    if isinstance(error, OutOfTime):
+        found = Failure("timeout", "TimeoutError", str(error))
+    else:
+        found = error.failure
+    limit = isinstance(error, OutOfTime) or (
+        error.name == "agent" and isinstance(error.cause.__cause__, asyncio.CancelledError)
+    )
+    if limit:  # the episode's, or one that the agent's own code has set
+        found = replace(found, fault="agent" if deadline.was_agents else "environment")
+    if finished and found.fault == "environment":
+        found = replace(found, fault="measurement")
+    return found
 
 
 def _enter(episode: Episode, score: Score) -> None:

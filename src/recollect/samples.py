@@ -20,7 +20,7 @@ def samples_of(
     advantages: Sequence[Sequence[Sequence[float]]],
     numbers: Sequence[int] | None = None,
 ) -> list[Sample]:
-    """Turn every trainable context of every finished episode into a sample.
+    """Turn every trainable context of every episode that counts into a sample.
 
     Groups with the same of the `numbers` stay together in mini-batches; each has its own if there
     are none.
@@ -31,7 +31,7 @@ def samples_of(
     for g, group, compared in zip(numbers, groups, advantages, strict=True):
         for episode, own in zip(group, compared, strict=True):
             number += 1
-            if episode.ok:
+            if episode.counts:
                 samples += [
                     make_sample(context, advantage, g, number, local=episode.forked > 0)
                     for context, advantage in zip(episode.contexts, own, strict=True)

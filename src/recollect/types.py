@@ -123,13 +123,19 @@ class MemoryOp:
     label: str = ""
 
 
+Fault = Literal["agent", "environment", "measurement"]
+"""Who caused a failure: the agent, something it depends on, or what measures it once it is done."""
+
+
 @dataclass(frozen=True)
 class Failure:
-    """The error that ended an episode, and the boundary it crossed."""
+    """The error that ended an episode, the boundary it crossed, and who caused it."""
 
     boundary: str
     kind: str
     message: str
+    fault: Fault = "environment"
+    """docs/algorithms.md has the table."""
 
 
 @dataclass
@@ -157,6 +163,16 @@ class Episode:
     @property
     def ok(self) -> bool:
         return self.failure is None
+
+    @property
+    def counts(self) -> bool:
+        """Whether training compares it: it ended well, or failed by the agent's own doing."""
+        return self.failure is None or self.failure.fault == "agent"
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has a result: a failing judge or reader says nothing about the agent."""
+        return self.failure is None or self.failure.fault != "measurement"
 
     @property
     def sampled_tokens(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +12,20 @@ import pytest
 from recollect.accuracy import Accuracy
 from recollect.advantages import step_advantages
 from recollect.agents.fold import FoldAgent, FoldPrompts
+from recollect.chat.rendering import user
 from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
-from recollect.config.presets import PRESETS, preset
+from recollect.config.presets import DEMO_MODEL, PRESETS, preset
+from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import OverlongConfig, RolloutConfig, ValidationConfig
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.runs.run import Run, read_metrics
 from recollect.train.comparison import compare, differs
-from recollect.train.loop import refuse_dead, train
+from recollect.train.loop import refuse_dead, refuse_silent, refuse_unmeasured, train
 from recollect.train.rollouts import Learner
-from recollect.types import Episode, Failure
+from recollect.train.watcher import Watcher
+from recollect.types import Context, Episode, Failure, Turn
 from tests.support.tiny import tiny_model
 
 
@@ -33,6 +36,16 @@ class Nobody:
     def validation(self, step: int, results: dict[str, Accuracy]) -> None: ...
     def phase(self, name: str, done: int, total: int) -> None: ...
     def note(self, text: str) -> None: ...
+
+
+class Noting(Nobody):
+    """One that keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def settings(model: Path) -> TrainConfig:
@@ -69,7 +82,7 @@ def test_what_settings_do_not_do_is_told_at_the_start(tmp_path):
     run = Run.open(tmp_path / "run", asdict(config))
     asyncio.run(train(Learner.open(config), run, Hears()))
     run.close()
-    assert told[-3:] == list(config.notes)
+    assert [note for note in told if note in config.notes] == list(config.notes)
     assert [note.split()[0] for note in config.notes] == [
         *("rollout.top_p", "loss.kl_in", "loss.scope"),
     ]
@@ -99,7 +112,61 @@ def test_a_step_in_which_all_episodes_fail_ends_the_run():
         refuse_dead([[bad], [bad]], "step 7")
 
 
-def run_demo(folder: Path, **changes) -> list[dict[str, float]]:
+def test_a_step_in_which_the_model_that_learns_is_silent_ends_the_run():
+    task = preset("recall").tasks.task(0)
+    said = [Turn(1, (7,), (-1.0,), "stop")]
+    fixed = Context("answer", "answer", False, [1, 7], said)
+    unheard = Context("memory", "memory", True, [1], [])
+    silent = Episode(task, 0, [unheard, fixed], reward=1.0)
+    with pytest.raises(
+        UserError, match=r"step 2 the model that learns \(memory\) said nothing"
+    ) as e:
+        refuse_silent([[silent], [silent]], ("memory",), "step 2")
+    assert "only answer spoke" in e.value.what and "--models.answer" in e.value.fix
+    heard = Context("memory", "memory", True, [1, 7], said)
+    refuse_silent([[silent], [Episode(task, 0, [heard], reward=0.0)]], ("memory",), "step 2")
+    # What was said in episodes that are left out trains nothing.
+    gone = Episode(task, 0, [heard], failure=Failure("endpoint", "Gone", ""))
+    with pytest.raises(UserError, match="said nothing"):
+        refuse_silent([[silent, gone]], ("memory",), "step 2")
+
+
+def test_a_validation_that_no_judge_measured_ends_the_run():
+    task = preset("recall").tasks.task(0)
+    lost = Episode(task, 0, failure=Failure("judge", "Timeout", "no answer", "measurement"))
+    wrong = Episode(task, 0, failure=Failure("agent", "ValueError", "", "agent"))
+    refuse_unmeasured([[lost], [wrong]], "the validation after step 3")
+    with pytest.raises(UserError, match=r"validation after step 3 failed.*judge: Timeout"):
+        refuse_unmeasured([[lost], [lost]], "the validation after step 3")
+
+
+def test_a_silent_role_stops_a_real_run_with_one_message(tmp_path):
+    """The answer learns, but this agent lets nobody answer."""
+    with pytest.raises(UserError, match="nothing can be trained: in step 1"):
+        run_demo(tmp_path, agent=Mute(None, 3, 6), models=ModelsConfig(memory=str(DEMO_MODEL)))
+
+
+@dataclass(frozen=True)
+class Mute(FoldAgent):
+    """Read, and answer with the memory."""
+
+    async def run(self, task, chats, memory):
+        await chats.open("memory").say(user(task.chunks[0]), max_tokens=2)
+        return [memory.text] * len(task.questions)
+
+
+def test_a_step_without_differences_says_so_and_the_run_continues(tmp_path):
+    watcher = Noting()
+    wrong = replace(preset("demo").reward, metric="numeric_match")  # no answer is a number
+    run_demo(tmp_path, watcher, reward=wrong)
+    assert [note for note in watcher.notes if "nothing to learn" in note] == [
+        f"step {step}: in no group did one episode do better than another, so there was nothing to"
+        " learn"
+        for step in (1, 2)
+    ]
+
+
+def run_demo(folder: Path, watcher: Watcher | None = None, **changes) -> list[dict[str, float]]:
     """Train the demo for two small steps; return what was logged."""
     demo = replace(
         preset("demo"),
@@ -111,7 +178,7 @@ def run_demo(folder: Path, **changes) -> list[dict[str, float]]:
     )
     config = replace(demo, **changes)
     run = Run.open(folder, asdict(config))
-    asyncio.run(train(Learner.open(config), run, Nobody()))
+    asyncio.run(train(Learner.open(config), run, watcher or Nobody()))
     run.close()
     return read_metrics(folder)
 

@@ -524,5 +524,6 @@ def test_an_evaluation_says_why_episodes_failed(tmp_path):
         (result,) = asyncio.run(evaluate(config, watcher)).values()
     assert result.failed == 5
     assert watcher.notes[-1].startswith(
-        "1x the text: 5 of 8 episodes failed; the first one at endpoint: WrongTokens: "
+        "1x the text: 5 of 8 episodes failed (5 by what it depends on);"
+        " the first one at endpoint: WrongTokens: "
     )

@@ -297,12 +297,38 @@ def test_12_no_token_between_turns_is_made_by_verl():
 
 
 def test_13_a_failed_episode_leaves_only_its_group(stored):
-    failed = three_contexts(reward=None, failure=Failure("agent", "ValueError", "no"), rollout=1)
+    failed = three_contexts(reward=None, failure=Failure("endpoint", "Gone", "no"), rollout=1)
     assert outputs(failed, 100, [0]) == []
     assert stored([]) == {}  # verl takes that, and stores nothing
     pair = [three_contexts(reward=1.0), failed, three_contexts(reward=0.0, rollout=2)]
     got = spread(["u_0_0", "u_2_0"], ["u"], [pair], compare(settings("grpo"), [pair]))
     assert got == [0.5, -0.5]
+
+
+def test_13_what_the_agent_failed_itself_is_in_its_group_with_the_lowest_reward(stored):
+    fault = Failure("agent", "ValueError", "no", "agent")
+    failed = episode(context([1], [2]), reward=None, failure=fault, rollout=1)
+    made = outputs(failed, 100, [0])
+    assert len(made) == 1 and made[0].reward_score == 0.0
+    assert stored(made)  # verl computes no reward of its own for it
+    group = [episode(context([1], [2]), reward=1.0), failed]
+    got = spread(["u_0_0", "u_1_0"], ["u"], [group], compare(settings("grpo"), [group]))
+    assert got == [0.5, -0.5]
+
+
+def test_13_a_step_in_which_the_model_that_learns_is_silent_says_so(monkeypatch):
+    done = {"is_prompt": True, "status": "finished", "global_steps": 3}
+    monkeypatch.setattr(tq, "kv_list", lambda: {"train": {"a": dict(done)}})
+    silent = episode(context([1], [3], role="answer", trainable=False), reward=1.0)
+    trainer = object.__new__(MemoryTrainer)
+    trainer.config = composed("data.train_batch_size=1")
+    trainer.settings = settings("grpo")
+    trainer.parameter_sync_step, trainer.global_steps = 1, 3
+    trainer.replay_buffer = ReplayBuffer("sync", trainer.config.trainer, None, "drop", {}, 0.01)
+    trainer.prepare_step = lambda: trainer._submitted.extend(["a"])
+    trainer._take = lambda uids: Taken([[silent]], Counter())
+    with pytest.raises(UserError, match=r"in step 3 the model that learns .* said nothing"):
+        trainer.step({}, {})
 
 
 def test_13_a_step_of_failures_alone_says_why(monkeypatch):

@@ -14,7 +14,8 @@ from typing import Any
 from recollect.chat.messages import Dialogue
 from recollect.chat.policy import Policy, Speaker
 from recollect.chat.rendering import Message, Renderer
-from recollect.errors import UserError, boundary
+from recollect.deadline import hold_if_over, replying, waiting
+from recollect.errors import AgentError, UserError, boundary
 from recollect.seeds import Key, derive
 from recollect.types import Context, Sampling, StopReason, Turn
 
@@ -55,7 +56,7 @@ class Reply:
     stop_reason: StopReason
 
 
-class ContextFull(Exception):
+class ContextFull(AgentError):
     """A context has no room left for a reply."""
 
 
@@ -87,7 +88,8 @@ class Chats:
         learns = model.trainable and told is None
         context = Context(role, stratum, learns, question=question, label=label, exact=model.exact)
         self.contexts.append(context)
-        return Chat(model, context, (*self.key, number), tuple(tools), told)
+        own = model.trainable or not any(other.trainable for other in self.models.values())
+        return Chat(model, context, (*self.key, number), tuple(tools), told, own)
 
     def model(self, role: str) -> Model:
         """Return who speaks in `role`."""
@@ -109,6 +111,8 @@ class Chat:
     tools: tuple[Any, ...] = ()
     told: Context | None = None
     """What was said in this context before, if it is only told again."""
+    own: bool = True
+    """Whether the model is the agent's own: one that learns, or any where none does."""
     _dialogue: Dialogue = field(default_factory=Dialogue)
 
     @property
@@ -146,17 +150,26 @@ class Chat:
             seed=derive(*self.key, number),
         )
         prompt = [*self.context.ids, *ids]
-        if self.told:
-            turn, text = self._told(self.told, prompt)
-        else:
-            with boundary("policy"):
-                turn, text = await self._continued(prompt, messages, sampling)
-        if len(self.context.turns) != number:
-            raise RuntimeError("a chat was spoken to twice at once: open one chat for each")
-        self.context.ids[:] = [*prompt, *turn.token_ids]
-        self.context.turns.append(turn)
+        await hold_if_over()
+        # The turn is noted before the reply counts as come: it is kept even if time is over then.
+        with replying() if self.own else waiting():
+            turn, text = await self._next_turn(prompt, messages, sampling)
+            if len(self.context.turns) != number:
+                raise RuntimeError("a chat was spoken to twice at once: open one chat for each")
+            self.context.ids[:] = [*prompt, *turn.token_ids]
+            self.context.turns.append(turn)
+        await hold_if_over()
         own = self._without_end(turn.token_ids)
         return Reply(text, own, turn.stop_reason)
+
+    async def _next_turn(
+        self, prompt: list[int], messages: Sequence[Message], sampling: Sampling
+    ) -> tuple[Turn, str]:
+        if self.told:
+            with boundary("replay"):
+                return self._told(self.told, prompt)
+        with boundary("policy"):
+            return await self._continued(prompt, messages, sampling)
 
     def _told(self, told: Context, prompt: list[int]) -> tuple[Turn, str]:
         """Return the turn that followed this prompt before."""

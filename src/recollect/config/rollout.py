@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.bounds import ABOVE_0, FROM_0, FROM_1, NUCLEUS, check_bounds
+from recollect.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, NUCLEUS, check_bounds
 from recollect.errors import UserError
 
 
@@ -21,6 +21,9 @@ class RolloutConfig:
     concurrency: int = 1024
     timeout: float | None = None
     """Seconds before an episode counts as failed."""
+    failure_reward: float | None = None
+    """What an episode earns that the agent itself failed; unset, the lowest reward of those it is
+    compared with, and at most 0."""
     ahead: int = 0
     """1 makes the next step's episodes while this one's are learned from: faster, with weights one
     update old, and a second copy of these."""
@@ -37,6 +40,7 @@ class RolloutConfig:
             raise UserError(f"rollout.ahead is {self.ahead}", "set --rollout.ahead to 0 or 1")
         check_bounds("rollout", self, tasks=FROM_1, n=FROM_1, top_p=NUCLEUS, refills=FROM_0)
         check_bounds("rollout", self, concurrency=FROM_1, timeout=ABOVE_0)
+        check_bounds("rollout", self, failure_reward=FINITE)
         if self.refills and self.n < 2:
             raise UserError(
                 "with one episode per task no group can be told apart: none would be learned from",

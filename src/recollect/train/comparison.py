@@ -30,11 +30,14 @@ Divergences = Callable[[Sequence[Sample]], Sequence[float]]
 
 def compare(config: TrainConfig, groups: list[Group]) -> list[list[list[float]]]:
     """Return the advantages of a batch: one per context of every episode of every group."""
+    failed = config.rollout.failure_reward
     if config.advantage == "gdpo":
-        found = [advantages.gdpo(group, config.components) for group in groups]
+        found = [advantages.gdpo(group, config.components, failed) for group in groups]
     else:
         estimator = ESTIMATORS[config.advantage]
-        found = [advantages.group_advantages(group, estimator) for group in groups]
+        if failed is None and estimator is advantages.raw:
+            failed = advantages.batch_lowest(groups)  # what all of them are compared by
+        found = [advantages.group_advantages(group, estimator, failed) for group in groups]
     if config.advantage in WHITENED:
         found = advantages.whitened(groups, found)
     share = config.outcome_share
@@ -45,7 +48,12 @@ def compare(config: TrainConfig, groups: list[Group]) -> list[list[list[float]]]
 
 
 def learned_from(config: TrainConfig, groups: Sequence[Group]) -> list[Group]:
-    """Return the groups that a step learns from: with refills, those that can be told apart."""
+    """Return the groups that a step learns from: with refills, those that can be told apart.
+
+    A critic would take an advantage of 0 for a reward: it does not see a lone survivor at all.
+    """
+    if config.advantage == "gae":
+        return [group for group in groups if advantages.can_compare(group)]
     if not config.rollout.refills:
         return list(groups)
     return [group for group in groups if differs(config, group)]
@@ -74,15 +82,13 @@ def make_batch(config: TrainConfig, whole: Sequence[Group], local: Sequence[Grou
 def differs(config: TrainConfig, group: Group) -> bool:
     """Tell whether the episodes of a group can be told apart by how well they did.
 
-    Some A_i != 0, of what is compared: outcomes, GDPO's components, and steps where these count. An
-    episode left alone by its siblings' failures has nothing to be told apart from.
+    Some A_i != 0, of what is compared: outcomes, GDPO's components, and steps where these count.
     """
-    if sum(episode.ok for episode in group) < 2:
-        return False
+    failed = config.rollout.failure_reward
     if config.advantage == "gdpo":
-        found = advantages.gdpo(group, config.components)
+        found = advantages.gdpo(group, config.components, failed)
     else:
-        found = advantages.group_advantages(group, advantages.grpo)
+        found = advantages.group_advantages(group, advantages.grpo, failed)
     if config.outcome_share < 1:
         found = [*found, *advantages.step_advantages(group)]
     return any(advantage for own in found for advantage in own)

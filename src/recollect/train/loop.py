@@ -7,7 +7,8 @@ optimiser and the step's number, so a run that is killed and resumed equals one 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,10 +21,18 @@ from recollect.rollout import Group
 from recollect.runs.run import Run
 from recollect.train import checkpoint
 from recollect.train import metrics as report
+from recollect.train.comparison import differs
 from recollect.train.learner import Learning
 from recollect.train.prefetch import Batches
 from recollect.train.rollouts import Learner
 from recollect.train.watcher import Watcher
+from recollect.types import Fault
+
+BLAMED: dict[Fault, str] = {
+    "agent": "by the agent itself",
+    "environment": "by what it depends on",
+    "measurement": "could not be measured",
+}
 
 
 @dataclass
@@ -86,6 +95,7 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             try:
                 outcome.groups = await batches.take(step)
                 refuse_dead(outcome.groups, f"step {step}")
+                refuse_silent(outcome.groups, config.models.learning, f"step {step}")
             except UserError:  # such as a server that is gone
                 if outcome.step:
                     run.save(outcome.step, save)
@@ -101,7 +111,13 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             clock.lap("update")
             await batches.settle()
             clock.lap("rollout")
-            metrics = report.rollout_metrics(outcome.groups) | learned
+            failed = config.rollout.failure_reward
+            metrics = report.rollout_metrics(outcome.groups, failed) | learned
+            if not any(differs(config, group) for group in outcome.groups):
+                watcher.note(
+                    f"step {step}: in no group did one episode do better than another, so there"
+                    " was nothing to learn"
+                )
             if validates:
                 metrics |= await measure(learner, run, watcher, step)
                 clock.lap("validation")
@@ -131,8 +147,7 @@ async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> di
     groups = await learner.validate(watcher)
     if failed := failures(groups):
         watcher.note(f"held-out: {failed}")
-    if all(e.failure and report.at_server(e.failure) for group in groups for e in group):
-        refuse_dead(groups, f"the validation after step {step}")
+    refuse_unmeasured(groups, f"the validation after step {step}")
     run.write_episodes(step, "val", [e for group in groups for e in group])
     categories = by_category(groups)
     shown = categories if len(categories) > 1 else {}  # a lone category says nothing more
@@ -141,25 +156,55 @@ async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> di
 
 
 def failures(groups: list[Group]) -> str:
-    """Say how many episodes failed, and why the first one did; nothing if none did."""
+    """Say how many episodes failed, by whose fault, and why the first did; nothing if none did."""
     failed = [e.failure for group in groups for e in group if e.failure]
     if not failed:
         return ""
     first, total = failed[0], sum(len(group) for group in groups)
+    faults = Counter(failure.fault for failure in failed)
+    whose = ", ".join(f"{count} {BLAMED[fault]}" for fault, count in faults.items())
     cause = f"the first one at {first.boundary}: {first.kind}: {first.message}"
-    return f"{len(failed)} of {total} episodes failed; {cause}"
+    return f"{len(failed)} of {total} episodes failed ({whose}); {cause}"
 
 
 def refuse_dead(groups: list[Group], when: str) -> None:
-    """End a run all of whose episodes failed: later ones would fare no better."""
+    """End a run in which every episode of a batch failed: later ones would fare no better."""
     failed = [e.failure for group in groups for e in group if e.failure]
     if len(failed) == sum(len(group) for group in groups):
         first = failed[0]
         raise UserError(
             f"all {len(failed)} episodes of {when} failed; the first one at"
             f" {first.boundary}: {first.kind}: {first.message}",
-            "mend that, then type the same command: the run goes on from its last checkpoint",
+            "fix that, then type the same command: the run continues from its last checkpoint",
         )
+
+
+def refuse_unmeasured(groups: list[Group], when: str) -> None:
+    """End a run whose validation says nothing: every episode failed at a server, or has no result.
+
+    Others may fail as a whole: that is what the agent is worth.
+    """
+    if all(
+        e.failure and (report.at_server(e.failure) or not e.measured)
+        for group in groups
+        for e in group
+    ):
+        refuse_dead(groups, when)
+
+
+def refuse_silent(groups: list[Group], learning: Sequence[str], when: str) -> None:
+    """End a run in which the model that learns says nothing: no step could train it."""
+    contexts = [c for group in groups for e in group if e.counts for c in e.contexts]
+    if any(context.trainable and context.turns for context in contexts):
+        return
+    spoke = sorted({context.role for context in contexts if context.turns})
+    others = f"only {' and '.join(spoke)} spoke" if spoke else "nobody spoke"
+    raise UserError(
+        f"nothing can be trained: in {when} the model that learns ({' and '.join(learning)}) said"
+        f" nothing; {others}",
+        "make a role trainable in which the agent speaks (--models.memory, --models.answer), or"
+        " choose another agent",
+    )
 
 
 @contextmanager

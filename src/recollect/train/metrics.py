@@ -1,4 +1,4 @@
-"""What a step is remembered by: numbers about its episodes and its time. Pure functions."""
+"""Metrics of one training step: numbers about its episodes and its time. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from recollect.accuracy import Accuracy, accuracy, by_category
+from recollect.advantages import lowest
 from recollect.metrics import bootstrap_interval
 from recollect.types import Episode, Failure, Sample, Turn
 
@@ -27,46 +28,46 @@ class Clock:
         self._last = now
 
 
-def rollout_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+def rollout_metrics(
+    groups: Sequence[Sequence[Episode]], failed: float | None = None
+) -> dict[str, float]:
     """Summarise the episodes of a step, and those run again from the middle apart from them."""
     local = [group for group in groups if group[0].forked]
-    metrics = episode_metrics([group for group in groups if not group[0].forked])
+    metrics = episode_metrics([group for group in groups if not group[0].forked], failed)
     if local:
         names = ("episodes/total", "episodes/failed", "tokens/sampled", "reward/mean")
-        again = episode_metrics(local)
+        again = episode_metrics(local, failed)
         metrics |= {
             f"local/{name}": again[name] for name in (*names, "groups/mixed") if name in again
         }
     return metrics
 
 
-def episode_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
+def episode_metrics(
+    groups: Sequence[Sequence[Episode]], failed: float | None = None
+) -> dict[str, float]:
     """Summarise rollouts: per episode, so that long texts weigh no more than short ones.
 
-    Tokens, turns and contexts are those of the model that learns.
+    Tokens, turns and contexts are those of the model that learns. Rewards are those that training
+    compares: what the agent failed earns `failed`, or the lowest reward of its group.
     """
     episodes = [episode for group in groups for episode in group]
     done = [e for e in episodes if e.ok]
-    failures = Counter(e.failure.boundary for e in episodes if e.failure)
-    calls = Counter(e.failure.kind for e in episodes if e.failure and at_server(e.failure))
     drawn = [turn for e in episodes for turn in learning_turns(e)]
     metrics: dict[str, float] = {
-        "episodes/total": len(episodes),
-        "episodes/failed": len(episodes) - len(done),
-        **{f"episodes/failed_at_{name}": count for name, count in sorted(failures.items())},
-        **{f"episodes/failed_at_endpoint/{kind}": calls[kind] for kind in sorted(calls)},
+        **failure_metrics(episodes),
         "tokens/sampled": sum(len(turn.token_ids) for turn in drawn),
         "tokens/prompt": sum(turn.start for turn in drawn),
     }
     if done:
-        rewards = np.array([e.reward for e in done], dtype=float)
+        earned = [rewards_of(group, failed) for group in groups]
+        rewards = np.array([reward for own in earned for reward in own], dtype=float)
         turns = [turn for e in done for turn in learning_turns(e)]
         contexts = [sum(c.trainable for c in e.contexts) for e in done]
-        mixed = [len({e.reward for e in group if e.ok}) > 1 for group in groups]
         metrics |= {
             "reward/mean": float(rewards.mean()),
             "reward/std": float(rewards.std()),
-            "groups/mixed": float(np.mean(mixed)),
+            "groups/mixed": float(np.mean([len(set(own)) > 1 for own in earned])),
             "contexts/per_episode": float(np.mean(contexts)),
         }
         if turns:
@@ -74,8 +75,30 @@ def episode_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
                 "tokens/per_turn": float(np.mean([len(t.token_ids) for t in turns])),
                 "turns/cut_by_limit": float(np.mean([t.stop_reason == "length" for t in turns])),
             }
-        metrics |= score_means(groups)
+        metrics |= score_means(done)
     return metrics
+
+
+def failure_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Count episodes, and those that failed: in all, by who caused it, and by where."""
+    failures = [e.failure for e in episodes if e.failure]
+    faults = Counter(failure.fault for failure in failures)
+    boundaries = Counter(failure.boundary for failure in failures)
+    calls = Counter(failure.kind for failure in failures if at_server(failure))
+    return {
+        "episodes/total": len(episodes),
+        "episodes/failed": len(failures),
+        **{f"episodes/failed_by_{name}": count for name, count in sorted(faults.items())},
+        **{f"episodes/failed_at_{name}": count for name, count in sorted(boundaries.items())},
+        **{f"episodes/failed_at_endpoint/{kind}": calls[kind] for kind in sorted(calls)},
+    }
+
+
+def rewards_of(group: Sequence[Episode], failed: float | None = None) -> list[float]:
+    """Return the rewards of a group's episodes as training compares them."""
+    earned = [e.reward or 0.0 for e in group if e.ok]
+    floor = lowest(earned) if failed is None else failed
+    return earned + [floor for e in group if e.counts and not e.ok]
 
 
 def learning_turns(episode: Episode) -> list[Turn]:
@@ -103,31 +126,34 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def validation_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
-    """Name a validation's numbers: accuracy in all and by category, rewards and scores."""
+    """Name a validation's numbers: accuracy in all and by category, rewards and scores.
+
+    A failed episode counts in all of them: as wrong, with the lowest reward of the validation (at
+    most 0), and with 0 in every score. One that could not be measured is in none.
+    """
     found = _accuracy("val", accuracy(groups))
     for category, result in by_category(groups).items():
         found |= _accuracy(f"val/{category}", result)
-    done = [[e for e in group if e.ok] for group in groups]
-    if rewards := [[e.reward or 0.0 for e in group] for group in done if group]:
+    measured = [own for group in groups if (own := [e for e in group if e.measured])]
+    if measured:
+        floor = lowest(e.reward or 0.0 for group in measured for e in group)
+        rewards = [[e.reward or 0.0 if e.ok else floor for e in group] for group in measured]
         low, high = bootstrap_interval(rewards)
         mean = float(np.mean([reward for own in rewards for reward in own]))
         found |= {"val/reward/mean": mean, "val/reward/low": low, "val/reward/high": high}
-        found |= {f"val/{name}": value for name, value in score_means(done).items()}
+        scores = score_means([e for group in measured for e in group])
+        found |= {f"val/{name}": value for name, value in scores.items()}
     return found
 
 
-def score_means(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
-    """Average every named score over the episodes that have it."""
-    scores = [e.scores for group in groups for e in group if e.ok]
-    names = sorted({name for own in scores for name in own})
+def score_means(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Average every named score over the episodes that have it; a failed one has 0 in each."""
+    names = sorted({name for e in episodes if e.ok for name in e.scores})
+    scores = [e.scores if e.ok else dict.fromkeys(names, 0.0) for e in episodes]
     return {f"score/{n}": float(np.mean([own[n] for own in scores if n in own])) for n in names}
 
 
 def _accuracy(prefix: str, result: Accuracy) -> dict[str, float]:
-    return {
-        f"{prefix}/accuracy": result.mean,
-        f"{prefix}/low": result.low,
-        f"{prefix}/high": result.high,
-        f"{prefix}/n": result.n,
-        f"{prefix}/failed": result.failed,
-    }
+    mean = {"accuracy": result.mean, "low": result.low, "high": result.high} if result.n else {}
+    counts = {"n": result.n, "failed": result.failed, "unmeasured": result.unmeasured}
+    return {f"{prefix}/{name}": value for name, value in {**mean, **counts}.items()}

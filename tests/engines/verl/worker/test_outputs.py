@@ -40,8 +40,15 @@ def test_fixed_models_and_failures_give_no_rows_and_the_last_is_one_that_learns(
     learns, fixed = context([1], [2]), context([1], [3], role="answer", trainable=False)
     silent = context([1])
     assert trained_contexts(episode(learns, silent, fixed)) == [learns]
-    failed = episode(learns, failure=Failure("agent", "ValueError", "no"))
-    assert trained_contexts(failed) == []
+    for fault in ("environment", "measurement"):
+        failed = episode(learns, failure=Failure("endpoint", "ValueError", "no", fault))
+        assert trained_contexts(failed) == []
+
+
+def test_what_the_agent_failed_itself_is_trained():
+    learns, fixed = context([1], [2]), context([1], [3], role="answer", trainable=False)
+    failed = episode(learns, fixed, failure=Failure("agent", "ValueError", "no", "agent"))
+    assert trained_contexts(failed) == [learns]
 
 
 def test_a_context_beyond_the_window_is_a_bug_and_never_cut():

@@ -34,7 +34,7 @@ from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.train import metrics as report
 from recollect.train.comparison import charge, compare
-from recollect.train.loop import refuse_dead
+from recollect.train.loop import refuse_dead, refuse_silent, refuse_unmeasured
 from recollect.train.loss import DIVERGENCES, aggregate_of
 from recollect.types import Sample
 
@@ -90,7 +90,9 @@ class MemoryTrainer(PPOTrainerSync):
         except RuntimeError:
             groups = self._take(self._submitted).groups
             if any(groups):
-                refuse_dead(groups, f"step {self.global_steps}")
+                when = f"step {self.global_steps}"
+                refuse_dead(groups, when)
+                refuse_silent(groups, self.settings.models.learning, when)
             raise
 
     def _take(self, uids: Sequence[str]) -> Taken:
@@ -165,7 +167,8 @@ class MemoryTrainer(PPOTrainerSync):
             self.settings, partial(self._divergences, batch.keys, names, rows), self._groups
         )
         compared = compare(self.settings, groups)
-        metrics |= {**report.episode_metrics(self._groups), **charges}
+        failed = self.settings.rollout.failure_reward
+        metrics |= {**report.episode_metrics(self._groups, failed), **charges}
         metrics |= counts(groups)
         value_B = spread(batch.keys, names, groups, compared)
         return self._write(batch, rows["response_mask"], value_B)
@@ -236,8 +239,7 @@ class MemoryTrainer(PPOTrainerSync):
             groups += self._take(uids).groups
             if done.keys:
                 tq.kv_clear(keys=done.keys, partition_id=done.partition_id)
-        if all(e.failure and report.at_server(e.failure) for group in groups for e in group):
-            refuse_dead(groups, f"the validation after step {self.global_steps}")
+        refuse_unmeasured(groups, f"the validation after step {self.global_steps}")
         assert self.record is not None
         metrics = self.record.validated(self.global_steps, groups)
         if not self._training:
@@ -289,7 +291,7 @@ def spread(
             learning = [
                 value
                 for context, value in zip(episode.contexts, own, strict=True)
-                if episode.ok and context.trainable and context.turns
+                if episode.counts and context.trainable and context.turns
             ]
             found |= {f"{uid}_{episode.rollout}_{i}": value for i, value in enumerate(learning)}
     return [found[key] if key in found or not key.startswith("pad") else 0.0 for key in keys]

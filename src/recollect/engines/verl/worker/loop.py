@@ -86,10 +86,11 @@ def window_of(rollout: Any) -> int:
 
 
 def outputs(episode: Episode, window: int, versions: list[int]) -> list[AgentLoopOutput]:
-    """Turn an episode into verl's rows; a failed one into none, which leaves it out of its group.
+    """Turn an episode into verl's rows: none for a failure of something else than the agent.
 
-    The reward stands in the last row, from where verl copies it to the others together with
-    `reward_extra_info`, which must be there for it. Advantages come from the archive instead.
+    The reward is in the last row, from where verl copies it to the others together with
+    `reward_extra_info`, which must be there for it. Advantages come from the archive instead: the 0
+    of a failed episode is only what verl would otherwise compute itself.
     """
     made = []
     for context in trained_contexts(episode):
@@ -109,6 +110,6 @@ def outputs(episode: Episode, window: int, versions: list[int]) -> list[AgentLoo
             )
         )
     if made:
-        made[-1].reward_score = episode.reward
+        made[-1].reward_score = 0.0 if episode.reward is None else episode.reward
         made[-1].extra_fields["reward_extra_info"] = dict(episode.scores)
     return made

@@ -25,11 +25,12 @@ class VerlRow:
 
 
 def trained_contexts(episode: Episode) -> list[Context]:
-    """Return the contexts that become rows, in order; those of fixed models and of failures none.
+    """Return the contexts that become rows, in order: those of the model that learns.
 
-    verl takes the reward of the last row for the session's, so a fixed model's must not be it.
+    An episode that failed has rows only if the agent itself failed it. verl takes the reward of the
+    last row for the session's, so a fixed model's must not be it.
     """
-    if not episode.ok:
+    if not episode.counts:
         return []
     return [context for context in episode.contexts if context.trainable and context.turns]
 
