@@ -152,14 +152,14 @@ def test_validate_finds_nothing_wrong(capsys, documents):
 def test_validate_sees_what_is_wrong(capsys, documents, tmp_path):
     spoilt = tmp_path / "hotpotqa"
     shutil.copytree(documents, spoilt)
-    file = spoilt / "passages.bin"
+    file = spoilt / "passages.arrow"
     file.write_bytes(file.read_bytes().replace(b"The house of Friend", b"The mouse of Fiend "))
     assert main(["data", "validate", str(spoilt)]) == 1
     said = capsys.readouterr().out
-    assert "not as written: passages.bin" in said
+    assert "not as written: passages.arrow" in said
     file.write_bytes(b"")
     assert main(["data", "validate", str(spoilt)]) == 2
-    assert "passages.bin is missing or not as it was written" in capsys.readouterr().err
+    assert "passages.arrow is missing or not as it was written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

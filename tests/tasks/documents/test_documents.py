@@ -145,6 +145,24 @@ def test_the_same_text_every_time_and_everywhere(folder):
 DIGEST = "32d7bcee61c6114a386d96f8d77b456eb02910f057175649f12254a5dbf48eaa"
 
 
+def test_a_folder_of_an_earlier_layout_is_refused_with_the_way_out(tmp_path):
+    build(write_source(tmp_path, others=100), tmp_path / "old")
+    manifest = tmp_path / "old" / "manifest.json"
+    (tmp_path / "old" / "passages.arrow").rename(tmp_path / "old" / "passages.bin")
+    manifest.write_text(manifest.read_text().replace("passages.arrow", "passages.bin"))
+    with pytest.raises(UserError, match=r"another version: it has no passages.arrow\n  fix: make"):
+        HotpotQA(tmp_path / "old").task(0)
+
+
+def test_passages_that_were_cut_short_are_refused(tmp_path):
+    build(write_source(tmp_path, others=100), tmp_path / "cut")
+    path = tmp_path / "cut" / "passages.arrow"
+    data = path.read_bytes()
+    path.write_bytes(data[:-9] + bytes(9))  # as long as the manifest says
+    with pytest.raises(UserError, match=r"passages.arrow is not whole.*\n  fix: make it again"):
+        HotpotQA(tmp_path / "cut", 50).task(0).chunks[0]
+
+
 def test_the_same_command_writes_the_same_bytes(tmp_path):
     source = write_source(tmp_path, others=100)
     build(source, tmp_path / "one")
@@ -153,7 +171,7 @@ def test_the_same_command_writes_the_same_bytes(tmp_path):
         {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
         for name in ("one", "two")
     )
-    assert one == two and len(one) == 4
+    assert one == two and len(one) == 5
 
 
 # Where the evidence is

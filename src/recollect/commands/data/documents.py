@@ -125,7 +125,7 @@ def _tell(manifest: Manifest, output: Path, console: Console) -> None:
         say(console, f"read {file.name}, {file.bytes:,} bytes, sha256 {file.sha256[:16]}")
     for split in ("train", "test"):
         say(console, f"{split + '.parquet':<20} {manifest.counts[split]:>8,} questions")
-    say(console, f"{'passages.bin':<20} {manifest.counts['passages']:>8,} different documents")
+    say(console, f"{'passages.arrow':<20} {manifest.counts['passages']:>8,} different documents")
     for reason, count in manifest.dropped.items():
         say(console, f"left out: {count:,} {reason}")
     for problem in manifest.problems[:SHOWN]:

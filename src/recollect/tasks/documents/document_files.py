@@ -1,8 +1,8 @@
 """Questions among documents as files: built from a data set's own, and opened again.
 
-A folder holds `passages.bin`, `train.parquet` and `test.parquet` (a question, and which passages
-are its own and which of them its evidence) and `manifest.json` with what went in and what came out.
-The same input gives the same bytes.
+A folder holds the passages, `train.parquet` and `test.parquet` (a question, and which passages are
+its own and which of them its evidence) and `manifest.json` with what went in and what came out. The
+same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from recollect.tasks.documents.paragraphs import (
     Item,
     read_paragraphs,
 )
+from recollect.tasks.documents.passages import FILES as PASSAGES
 from recollect.tasks.documents.passages import SPLITS, PassageFile, PassageWriter
 from recollect.tasks.files.manifest import (
     Manifest,
@@ -50,7 +51,7 @@ ITEMS = pa.schema(
     }
 )
 _BOTH = SPLITS["train"] | SPLITS["test"]
-FILES = ("passages.bin", "train.parquet", "test.parquet")
+FILES = (*PASSAGES, "train.parquet", "test.parquet")
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,14 @@ class DocumentFolder:
 def open_folder(folder: Path, name: str) -> DocumentFolder:
     """Open what `recollect data NAME` wrote."""
     manifest = read_manifest(folder, name)
+    fix = f"make it again with `recollect data {manifest.name}`"
+    if missing := set(FILES).difference(file.name for file in manifest.outputs):
+        shown = ", ".join(sorted(missing))
+        raise UserError(f"{folder} was made by another version: it has no {shown}", fix)
     one = bool(manifest.settings.get("one_per_title", True))
     splits: tuple[Split, ...] = ("train", "test")
     tables = {split: _read(folder / f"{split}.parquet") for split in splits}
-    return DocumentFolder(manifest, PassageFile(folder / "passages.bin", one), tables)
+    return DocumentFolder(manifest, PassageFile(folder, fix, one), tables)
 
 
 def _read(path: Path) -> pa.Table:
@@ -175,8 +180,7 @@ def _build(
 ) -> Manifest:
     sieve = _Sieve(known)
     counts: dict[str, int] = {}
-    with replacing(output / "passages.bin") as path, path.open("wb") as file:
-        writer = PassageWriter(file)
+    with PassageWriter(output) as writer:
         # The test questions first: one that stands in both files is left out of the training.
         splits: tuple[Split, ...] = ("test", "train")
         for split in splits:
@@ -192,7 +196,6 @@ def _build(
             for paragraph in read_paragraphs(more):
                 writer.add(paragraph.title, paragraph.text, _BOTH)
         counts["passages"] = len(writer)
-        writer.close()
     manifest = Manifest(
         source.name,
         {"one_per_title": source.one_per_title, "repeat": repeat, "filtered": known is not None},

@@ -8,25 +8,25 @@ a list of numbers; documents are read from a mapped file when they are asked for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, ClassVar, Self, overload
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from recollect.errors import UserError
 from recollect.seeds import derive
 from recollect.tasks.base import Split
-from recollect.tasks.documents.passages import PassageFile, Pool
 from recollect.tasks.documents.placement import check_placement, place
+from recollect.tasks.files.lazy import Lazy
 from recollect.tasks.lengths import BYTES_PER_TOKEN, parse_length
 from recollect.types import Question, Task
 
 if TYPE_CHECKING:
     from recollect.tasks.documents.document_files import DocumentFolder, StoredItem
+    from recollect.tasks.documents.passages import PassageFile, Pool
 
 TOKENS_PER_DOCUMENT = 140.35
 """HotpotQA under Qwen's tokenizer, as published."""
@@ -54,7 +54,7 @@ def documents_of(tokens: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class DocumentText(Sequence[str]):
+class DocumentText(Lazy[str]):
     """The documents of one text, numbered from 1, each made when it is asked for."""
 
     passages: PassageFile
@@ -66,29 +66,10 @@ class DocumentText(Sequence[str]):
     def __len__(self) -> int:
         return len(self.order)
 
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[str]: ...
-    def __getitem__(self, at: int | slice) -> str | list[str]:
-        if isinstance(at, slice):
-            return [self[i] for i in range(len(self))[at]]
-        i = range(len(self))[at]
-        return self._document(i + 1, int(self.order[i]))
-
-    def __iter__(self) -> Iterator[str]:
-        for i, number in enumerate(self.order.tolist(), start=1):
-            yield self._document(i, number)
-
-    def _document(self, i: int, number: int) -> str:
-        return f"Document {i}:\n{self.passages[number]}" if self.numbered else self.passages[number]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or len(self) != len(other):
-            return False
-        return all(a == b for a, b in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
+    def item(self, place: int) -> str:
+        """Make the document at a place."""
+        text = self.passages[int(self.order[place])]
+        return f"Document {place + 1}:\n{text}" if self.numbered else text
 
 
 @dataclass(frozen=True)

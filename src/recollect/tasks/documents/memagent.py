@@ -13,16 +13,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from recollect.errors import UserError
 from recollect.files import replacing
 from recollect.tasks.base import Split
 from recollect.tasks.documents.documents import DocumentTasks
-from recollect.tasks.documents.passages import SPLITS, PassageWriter
 from recollect.tasks.files.manifest import Manifest, building, checked, write_manifest
 from recollect.tasks.files.records import SUFFIXES, read_records, refuse_empty, refuse_folder
 from recollect.types import Task
+
+if TYPE_CHECKING:
+    from recollect.tasks.documents.passages import PassageWriter
 
 OFFICIAL = (
     "hotpotqa_train_32k.parquet, hotpotqa_dev.parquet or eval_50.json to eval_6400.json of"
@@ -151,6 +153,7 @@ def build_memagent(inputs: Sequence[Path], output: Path) -> Manifest:
 
 def _build(inputs: Sequence[Path], output: Path) -> Manifest:
     from recollect.tasks.documents.document_files import FILES, write_items
+    from recollect.tasks.documents.passages import SPLITS, PassageWriter
 
     splits: tuple[Split, ...] = ("train", "test")
     files = {
@@ -158,8 +161,7 @@ def _build(inputs: Sequence[Path], output: Path) -> Manifest:
     }
     counts: dict[str, int] = {}
     numbered = all(_NUMBER.match(row["context"]) for path in inputs[:1] for row in _first(path))
-    with replacing(output / "passages.bin") as path, path.open("wb") as file:
-        writer = PassageWriter(file)
+    with PassageWriter(output) as writer:
         for split in splits:
             rows = [
                 _item(place, row, writer, SPLITS[split], numbered)
@@ -170,7 +172,6 @@ def _build(inputs: Sequence[Path], output: Path) -> Manifest:
             write_items(output / f"{split}.parquet", rows)
         refuse_empty(counts["train"] + counts["test"], inputs, "row", f"get {OFFICIAL}")
         counts["passages"] = len(writer)
-        writer.close()
     settings = {"numbered": numbered, "one_per_title": False, "repeat": False}
     outputs = checked(output / name for name in FILES)
     manifest = Manifest("memagent", settings, counts, {}, (), checked(inputs), outputs)

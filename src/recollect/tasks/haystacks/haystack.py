@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
-from typing import Literal, Protocol, overload
+from typing import Literal, Protocol
 
 import numpy as np
 
 from recollect.errors import UserError
+from recollect.tasks.files.lazy import Lazy
 from recollect.tasks.lengths import BYTES_PER_TOKEN
 
 Position = Literal["any", "first", "middle", "last"]
@@ -115,7 +116,7 @@ class Sentences:
 
 
 @dataclass(frozen=True)
-class Planted(Sequence[str]):
+class Planted(Lazy[str]):
     """The chunks of a haystack with needles in it, each made when it is asked for."""
 
     haystack: Haystack
@@ -130,27 +131,17 @@ class Planted(Sequence[str]):
     def __len__(self) -> int:
         return len(self.starts)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self._chunk(i) for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"chunk {index} of {len(self)}")
-        return self._chunk(index % len(self))
-
     def chunk_of(self, needle: int) -> int:
         """Return the chunk that a needle stands in."""
         return bisect_right(self.starts, self.needles[needle][0]) - 1
 
-    def _chunk(self, index: int) -> str:
-        start = self.starts[index]
-        last = index + 1 == len(self.starts)
-        end = self.end if last else self.starts[index + 1]
-        place = [at for at, _ in self.needles]
-        low, high = bisect_left(place, start), bisect_left(place, end + last)
+    def item(self, place: int) -> str:
+        """Write a chunk."""
+        start = self.starts[place]
+        last = place + 1 == len(self.starts)
+        end = self.end if last else self.starts[place + 1]
+        needles = [at for at, _ in self.needles]
+        low, high = bisect_left(needles, start), bisect_left(needles, end + last)
         texts: list[str] = []
         for at, needle in self.needles[low:high]:
             texts += map(self.haystack.sentence, range(start, at))

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import overload
 
 import numpy as np
 
 from recollect.errors import UserError
+from recollect.tasks.files.lazy import Lazy
 from recollect.tasks.haystacks.vocabulary import ADJECTIVES, NOUNS
 from recollect.tasks.lengths import estimate_tokens
 
@@ -30,7 +30,7 @@ _ZETA = float(np.pi**2 / 6)  # of ALPHA
 
 
 @dataclass(frozen=True, eq=False)
-class WordText(Sequence[str]):
+class WordText(Lazy[str]):
     """Chunks of words in an order."""
 
     words: Sequence[str]
@@ -42,19 +42,9 @@ class WordText(Sequence[str]):
     def __len__(self) -> int:
         return self.chunks
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self._chunk(i) for i in range(*index.indices(self.chunks))]
-        if not -self.chunks <= index < self.chunks:
-            raise IndexError(f"chunk {index} of {self.chunks}")
-        return self._chunk(index % self.chunks)
-
-    def _chunk(self, index: int) -> str:
-        start, end = (len(self.order) * i // self.chunks for i in (index, index + 1))
+    def item(self, place: int) -> str:
+        """Write a chunk."""
+        start, end = (len(self.order) * i // self.chunks for i in (place, place + 1))
         return self.written(range(start, end))
 
     def written(self, places: Sequence[int]) -> str:

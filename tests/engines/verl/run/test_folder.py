@@ -110,7 +110,7 @@ def test_rows_name_tasks_and_hold_no_text(tmp_path):
 def test_tasks_are_written_once(tmp_path):
     config = small()
     prepare(config, tmp_path)
-    header = tmp_path / "tasks" / "train" / "store.json"
+    header = tmp_path / "tasks" / "train" / "tasks.arrow"
     before = header.stat().st_ino
     prepare(replace(config, name="other"), tmp_path)
     assert header.stat().st_ino == before

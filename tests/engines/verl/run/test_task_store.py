@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from recollect.engines.verl.run.task_store import open_store, write_store
 from recollect.errors import UserError
+from recollect.tasks.files.mapped import TEXTS, MappedWriter
 from recollect.types import Question, Task
 
 texts = st.text(st.characters(), max_size=20)  # half surrogate pairs among them
@@ -72,8 +72,8 @@ def test_an_equal_text_is_stored_once(tmp_path):
         tmp_path / "more",
         [Task("0", text, ()), Task("1", ("other",), ()), Task("2", text, ()), Task("3", text, ())],
     )
-    size = (once.folder / "text.bin").stat().st_size
-    assert (thrice.folder / "text.bin").stat().st_size == size + len("other")
+    size = once.chunks.table.nbytes
+    assert thrice.chunks.table.nbytes == size + len("other") + 8  # and where it ends
     assert all(thrice[i].chunks == text for i in (0, 2, 3))
     # The same letters cut elsewhere are another text.
     cut = write_store(tmp_path / "cut", [Task("0", ("ab", "c"), ()), Task("1", ("a", "bc"), ())])
@@ -97,18 +97,35 @@ def test_half_a_store_is_none(tmp_path):
         write_store(tmp_path / "s", never_ends())
     with pytest.raises(UserError, match="no whole store"):
         open_store(tmp_path / "s")
-    store = write_store(tmp_path / "s", [Task("a", ("x",), ())])
-    with open(store.folder / "text.bin", "ab") as file:
-        file.write(b"more")
-    with pytest.raises(UserError, match="not as long"):
-        open_store(tmp_path / "s")
+    for name in ("chunks.arrow", "tasks.arrow"):
+        store = write_store(tmp_path / "s", [Task("a", ("x",), ())])
+        whole = (store.folder / name).read_bytes()
+        for spoilt in (whole + b"more", whole[:-1], whole[: len(whole) // 2], b""):
+            (store.folder / name).write_bytes(spoilt)
+            with pytest.raises(UserError, match=f"no whole store of tasks: .*{name} is not whole"):
+                open_store(tmp_path / "s")
 
 
 def test_another_format_is_refused(tmp_path):
     store = write_store(tmp_path / "s", [])
-    header = json.loads((store.folder / "store.json").read_text())
-    (store.folder / "store.json").write_text(json.dumps({**header, "format": 2}))
-    with pytest.raises(UserError, match="format 2"):
+    with MappedWriter(store.folder / "tasks.arrow", TEXTS):
+        pass
+    with pytest.raises(UserError, match=r"another version\n  fix: delete .* start the run again"):
+        open_store(store.folder)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "store.json").write_text('{"format": 1}')  # as it was once written
+    with pytest.raises(UserError, match=r"no whole store of tasks: there is no file"):
+        open_store(tmp_path / "old")
+
+
+def test_bounds_that_were_spoilt_are_refused(tmp_path):
+    store = write_store(tmp_path / "s", [Task("a", ("x" * 100, "y" * 100, "z"), ())])
+    path = store.folder / "chunks.arrow"
+    ends = b"".join(n.to_bytes(8, "little") for n in (0, 100, 200, 201))
+    data = path.read_bytes()
+    assert data.count(ends) == 1
+    path.write_bytes(data.replace(ends, ends[:8] + (1 << 40).to_bytes(8, "little") + ends[16:]))
+    with pytest.raises(UserError, match="is not whole"):
         open_store(store.folder)
 
 
@@ -138,7 +155,7 @@ def test_reading_all_of_a_large_store_takes_no_memory_of_its_own(tmp_path):
         for i in range(4)
     )
     store = write_store(tmp_path / "s", made)
-    size = (store.folder / "text.bin").stat().st_size
+    size = store.chunks.table.nbytes - 8 * len(store.chunks)
     assert size > 60e6
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, str(store.folder)], capture_output=True, text=True
