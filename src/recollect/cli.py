@@ -172,9 +172,10 @@ def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
         from recollect.config.published import Arguments
 
     name = args.pop(0) if args and not args[0].startswith("-") else default_preset
+    given = Arguments.of(preset(name))
     return tyro.cli(
-        Arguments,
-        default=Arguments.of(preset(name)),
+        given.kind,
+        default=given,
         args=args,
         prog=f"recollect {verb} {name}",
         description=DESCRIPTIONS[verb].format(preset=name),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
 from typing import Any
 
 from recollect.agents.bank import BankAgent
@@ -52,6 +52,15 @@ class Arguments(TrainConfig):
     def of(cls, config: TrainConfig, **names: Any) -> Arguments:
         """Put published names beside settings."""
         return cls(**{spec.name: getattr(config, spec.name) for spec in fields(config)}, **names)
+
+    @property
+    def kind(self) -> type[Arguments]:
+        """This class with the actual classes of its parts as types, so that their fields show.
+
+        A protocol with properties, such as `TaskFamily`, cannot be compared with a class.
+        """
+        parts = [(name, type(getattr(self, name))) for name in ("tasks", "agent", "reward")]
+        return make_dataclass("Arguments", parts, bases=(Arguments,), frozen=True)
 
     def __post_init__(self) -> None:
         """Leave the checks to `config`: some settings are right only after the translation."""
