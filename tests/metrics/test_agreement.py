@@ -126,7 +126,8 @@ def test_ruler_by_hand() -> None:
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("said", ["", "the", "  ", "A.", r"\boxed{}"])
 def test_nothing_said_earns_nothing(name: str, said: str) -> None:
-    golds = ("Paris", "5.00", "the Beatles", "", "the")
+    # MemAgent's reward as published takes an empty box for an empty answer.
+    golds = ("Paris", "5.00", "the Beatles", *([""] * (name != "boxed_exact_match")), "the")
     earned = SCORES[name](said, Question("?", golds))
     assert earned == 0.0
 
@@ -143,7 +144,8 @@ def test_replies_are_judged_by_their_final_answer() -> None:
     reply = r"<think>Is it Rome?</think> Many say Rome, but the answer is \boxed{\text{Paris}}."
     scores = {name: score(reply, question) for name, score in SCORES.items()}
     assert scores.pop("numeric_match") == 0.0
-    assert scores.pop("boxed_exact_match") == 0.0  # as in training: \text is not taken off
+    for name in ("boxed_exact_match", "boxed_match"):  # as in training: \text is not taken off
+        assert scores.pop(name) == 0.0
     assert set(scores.values()) == {1.0}
     assert SCORES["boxed_exact_match"](r"So \boxed{paris}", question) == 1.0
     assert SCORES["boxed_exact_match"]("Paris", question) == 0.0

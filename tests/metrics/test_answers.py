@@ -12,26 +12,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect import metrics
-from recollect.metrics import answers as answers_module
+from recollect.config.presets import PRESETS
 from recollect.metrics import (
+    METRICS,
     boxed,
     boxed_exact_match,
+    boxed_match,
     exact_match,
     final_answer,
     normalise,
     numeric_match,
     rouge_l,
+    score_question,
     sub_exact_match,
     token_f1,
     value_match,
 )
+from recollect.metrics import answers as answers_module
+from recollect.rewards.answers import AnswerReward
+from recollect.types import Question
 
 SCORES = [
     exact_match,
     token_f1,
     sub_exact_match,
     rouge_l,
-    boxed_exact_match,
+    boxed_match,
     numeric_match,
     value_match,
 ]
@@ -170,30 +176,89 @@ def test_boxed_returns_what_was_boxed(content: str, around: str) -> None:
     assert boxed(f"{around}\\boxed{{{balanced}}}{around}") == balanced
 
 
-@pytest.mark.parametrize(
-    ("prediction", "answer", "expected"),
-    [
-        (r"The answer is \boxed{New York}", "new york", 1),
-        (r"\boxed{NewYork}", "New York", 1),  # all spaces go, as in the reference
-        (r"\boxed{the Beatles}", "Beatles", 0),  # articles stay
-        (r"\boxed{Beatles.}", "Beatles", 0),
-        (r"\boxed{100\%}", "100", 1),
-        (r"\boxed{\$5.00}", "$5.00", 1),
-        (r"\boxed{.5}", "0.5", 1),
-        (r"\boxed{k = 5}", "5", 1),
-        (r"\boxed{5 \text{ cm}}", "5", 1),
-        (r"\boxed{90^\circ}", "90", 1),
-        (r"\boxed{\dfrac{1}{2}}", r"\frac{1}{2}", 1),
-        (r"\boxed{\left(1\right)}", "(1)", 1),
-        ("New York", "New York", 0),
-        (r"\boxed{}", "", 0),
-        (r"\boxed{45.00}", "5.00", 0),
-        (r"\boxed{Paris}" + " " * 287, "Paris", 1),
-        (r"\boxed{Paris}" + " " * 288, "Paris", 0),  # the box begins before the last 300 characters
-    ],
-)
-def test_boxed_exact_match(prediction: str, answer: str, expected: int) -> None:
+BOTH = [
+    (r"The answer is \boxed{New York}", "new york", 1),
+    (r"\boxed{NewYork}", "New York", 1),  # all spaces go, as in the reference
+    (r"\boxed{the Beatles}", "Beatles", 0),  # articles stay
+    (r"\boxed{Beatles.}", "Beatles", 0),
+    (r"\boxed{100\%}", "100", 1),
+    (r"\boxed{90^\circ}", "90", 1),
+    (r"\boxed{\dfrac{1}{2}}", r"\frac{1}{2}", 1),
+    (r"\boxed{\left(1\right)}", "(1)", 1),
+    (r"\boxed Paris$ and more", "Paris", 1),
+    ("New York", "New York", 0),
+    (r"\boxed{45.00}", "5.00", 0),
+    (r"\boxed{Paris", "Paris", 0),
+    (r"\boxed{Paris}" + " " * 287, "Paris", 1),
+    (r"\boxed{Paris}" + " " * 288, "Paris", 0),  # the box begins before the last 300 characters
+]
+APART = [
+    (r"\fbox{Paris}", "Paris", 0, 1),
+    (r"\boxed{5 \text{ cm}}", "5", 0, 1),
+    (r"\boxed{k = 5}", "5", 0, 1),
+    (r"\boxed{100%}", "100", 0, 1),
+    (r"\boxed{$5$}", "5", 0, 1),
+    (r"\boxed{\$5.00}", "$5.00", 0, 1),
+    (r"\boxed{.5}", "0.5", 0, 1),
+    (r"\boxed{\frac{.5}{2}}", r"\frac{0.5}{2}", 1, 1),
+    (r"\boxed {Paris}", "Paris", 0, 1),  # published: what follows "\boxed ", braces and all
+    (r"\boxed {Paris}", "{Paris}", 1, 0),
+    (r"\boxed Rome, no: \boxed{Paris}", "Paris", 0, 1),
+    (r"\boxed{}", "", 1, 0),
+]
+"""Where MemAgent's reward and the wider one differ: prediction, answer, published, wider."""
+
+
+@pytest.mark.parametrize(("prediction", "answer", "expected"), BOTH)
+def test_boxed_answers(prediction: str, answer: str, expected: int) -> None:
     assert boxed_exact_match(prediction, ("no such answer", answer)) == expected
+    assert boxed_match(prediction, ("no such answer", answer)) == expected
+
+
+@pytest.mark.parametrize(("prediction", "answer", "published", "wider"), APART)
+def test_memagents_reward_and_the_wider_one(
+    prediction: str, answer: str, published: int, wider: int
+) -> None:
+    assert boxed_exact_match(prediction, ("no such answer", answer)) == published
+    assert boxed_match(prediction, ("no such answer", answer)) == wider
+
+
+def test_presets_say_which_box_they_reward() -> None:
+    by_preset = {
+        name: config.reward.metric
+        for name, config in PRESETS.items()
+        if isinstance(config.reward, AnswerReward)
+    }
+    papers = {"hotpotqa", "callback", "gated", "parallel"}
+    assert {n for n, metric in by_preset.items() if metric == "boxed_exact_match"} >= papers
+    ours = {"demo", "recall", "squad", "babilong", "two_stage"}
+    assert {n for n, metric in by_preset.items() if metric == "boxed_match"} == ours
+
+
+EVERY = Question("Which two?", ("Rome", "Oslo"), every=True)
+
+
+@pytest.mark.parametrize("name", sorted(METRICS))
+def test_where_all_answers_are_asked_for_one_is_not_enough(name: str) -> None:
+    metric = METRICS[name]
+    whole = r"\boxed{Oslo, Rome}" if "box" in name else "Rome and Oslo"
+    half = r"\boxed{Rome}" if "box" in name else "Rome"
+    one = Question("Which?", EVERY.answers)
+    if name == "numeric_match":
+        return  # neither is a number
+    assert score_question(metric, half, EVERY) < score_question(metric, whole, EVERY)
+    assert score_question(metric, half, one) == metric(half, one.answers)
+    if name not in ("token_f1", "stemmed_f1", "rouge_l"):  # these count the order or the "and"
+        assert score_question(metric, whole, EVERY) == 1
+    assert score_question(metric, half, EVERY) < 1
+
+
+def test_a_metric_of_ones_own_must_find_every_answer_too() -> None:
+    def holds(reply: str, answers: tuple[str, ...]) -> float:
+        return float(any(answer in reply for answer in answers))
+
+    assert score_question(holds, "Rome", EVERY) == 0
+    assert score_question(holds, "Oslo, then Rome", EVERY) == 1
 
 
 @pytest.mark.parametrize(
@@ -256,7 +321,7 @@ def test_any_score_is_in_range_and_best_over_answers(
 def test_nothing_matches_nothing(score: metrics.Metric, empty: str) -> None:
     assert score("", (empty,)) == 0.0
     assert score(empty, ("",)) == 0.0
-    if score is not boxed_exact_match:
+    if score is not boxed_match:
         assert score("the", (empty,)) == 0.0
         assert score(empty, ("the",)) == 0.0
 

@@ -15,6 +15,7 @@ from recollect.memory.text import TextMemory
 from recollect.metrics import value_match
 from recollect.rewards.answers import AnswerAndTools, AnswerReward, WithMemoryRecall, memory_recall
 from recollect.rewards.base import Score
+from recollect.rewards.readers import MetricScorer
 from recollect.types import Context, Episode, Failure, Question, Task, Turn
 
 
@@ -38,6 +39,17 @@ def scored(one: Episode, reward=AnswerAndTools()) -> Score:
         context.reward = own
     one.reward = score.reward
     return score
+
+
+def test_where_all_answers_are_asked_for_one_earns_nothing():
+    """As in the evaluation: training must not reward half a list."""
+    asked = Question("Which two?", ("Rome", "Oslo"), every=True)
+    for answer, reward in ((r"\boxed{Rome}", 0.0), (r"\boxed{Oslo, Rome}", 1.0)):
+        one = Episode(Task("t", (), (asked,)), 0, [chat()], answers=[answer])
+        assert scored(one, AnswerReward("boxed_match")).reward == reward
+        assert scored(one, AnswerReward("boxed_exact_match")).reward == reward
+        said = asyncio.run(MetricScorer(value_match)(asked, answer))
+        assert said == reward
 
 
 def test_by_hand():

@@ -52,6 +52,7 @@ PRESETS: dict[str, TrainConfig] = {
                 answer="{problem}\nMemory: {memory}\nAnswer:",
             ),
         ),
+        reward=AnswerReward("boxed_match"),
         rollout=RolloutConfig(tasks=32, n=8),
         loss=LossConfig(kl_coef=0.0),
         optim=OptimConfig(lr=5e-4, warmup_steps=20, weight_decay=0.0),
@@ -66,6 +67,7 @@ PRESETS: dict[str, TrainConfig] = {
         model=ModelConfig(),
         tasks=Recall(),
         agent=FoldAgent(chunk_size=512, max_memory_tokens=128, max_answer_tokens=64),
+        reward=AnswerReward("boxed_match"),
     ),
     "ledger": TrainConfig(
         name="ledger",
@@ -79,6 +81,7 @@ PRESETS: dict[str, TrainConfig] = {
         model=ModelConfig(recompute=1.0),
         tasks=HotpotQA(),
         agent=FoldAgent(),
+        reward=AnswerReward("boxed_exact_match"),  # as MemAgent was trained
         rollout=RolloutConfig(timeout=3600),
         val=ValidationConfig(tasks=128, lengths=(1, 2, 4)),
         test_freq=10,
@@ -89,6 +92,7 @@ PRESETS: dict[str, TrainConfig] = {
         model=ModelConfig(recompute=1.0),
         tasks=Squad(documents=4),
         agent=FoldAgent(chunk_size=256, max_memory_tokens=80, max_answer_tokens=32),
+        reward=AnswerReward("boxed_match"),
         rollout=RolloutConfig(tasks=32, n=16),
         loss=LossConfig(kl_coef=0.0, clip_high=0.28),
         optim=OptimConfig(lr=2e-5, warmup_steps=5, weight_decay=0.0),
@@ -107,7 +111,7 @@ PRESETS: dict[str, TrainConfig] = {
             tools=BankTools(passage_size=None),
             prompts=LEDGER_PROMPTS,
         ),
-        reward=AnswerAndTools(),
+        reward=AnswerAndTools("value_match"),
         rollout=RolloutConfig(tasks=32, n=16, timeout=3600),
         advantage="grpo_std",
         optim=OptimConfig(warmup_steps=0),
@@ -157,25 +161,33 @@ PRESETS |= {  # needles in texts of six chunks; this kind of RULER's needs no da
         tasks=Ruler(tokens=28672),
         reward=AnswerReward("ruler_recall"),
     ),
-    "babilong": replace(PRESETS["hotpotqa"], name="babilong", tasks=BabiLong(tokens=28672)),
+    "babilong": replace(
+        PRESETS["hotpotqa"],
+        name="babilong",
+        tasks=BabiLong(tokens=28672),
+        reward=AnswerReward("boxed_match"),
+    ),
 }
 PRESETS |= {  # other ways of reading the same texts, with the shares and rewards of their papers
     "callback": replace(
         PRESETS["hotpotqa"],
         name="callback",
         agent=CallbackAgent(),
-        reward=CallbackReward(),
+        reward=CallbackReward("boxed_exact_match"),
         outcome_share=0.8,
     ),
     "gated": replace(
         PRESETS["hotpotqa"],
         name="gated",
         agent=GatedAgent(),
-        reward=GateReward(),
+        reward=GateReward("boxed_exact_match"),
         outcome_share=0.9,
     ),
     "parallel": replace(
-        PRESETS["hotpotqa"], name="parallel", agent=ParallelAgent(), reward=RoundReward()
+        PRESETS["hotpotqa"],
+        name="parallel",
+        agent=ParallelAgent(),
+        reward=RoundReward("boxed_exact_match"),
     ),
 }
 PRESETS["two_stage"] = replace(

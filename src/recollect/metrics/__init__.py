@@ -7,6 +7,7 @@ from recollect.metrics.answers import (
     Metric,
     boxed,
     boxed_exact_match,
+    boxed_match,
     exact_match,
     final_answer,
     normalise,
@@ -19,7 +20,7 @@ from recollect.metrics.answers import (
 from recollect.metrics.locomo import abstains, locomo_f1, stemmed_f1
 from recollect.metrics.ruler import ruler_any, ruler_recall
 from recollect.metrics.statistics import bootstrap_interval, paired_p_value, wilson
-from recollect.metrics.table import METRICS, SCORES, QuestionScore, find_metric
+from recollect.metrics.table import METRICS, SCORES, QuestionScore, find_metric, score_question
 
 __all__ = [
     "METRICS",
@@ -30,6 +31,7 @@ __all__ = [
     "bootstrap_interval",
     "boxed",
     "boxed_exact_match",
+    "boxed_match",
     "exact_match",
     "final_answer",
     "find_metric",
@@ -40,6 +42,7 @@ __all__ = [
     "rouge_l",
     "ruler_any",
     "ruler_recall",
+    "score_question",
     "stemmed_f1",
     "sub_exact_match",
     "token_f1",

@@ -159,19 +159,58 @@ def boxed(text: str) -> str | None:
     content = re.sub(r"^\\(?:boxed|fbox)", "", text[start:])
     if not content.lstrip().startswith("{"):
         return content.partition("$")[0].strip() or None
-    content = content.lstrip()
+    return _braced(content.lstrip())
+
+
+def _braced(text: str) -> str | None:
+    """Return what stands in the braces that a text begins with, if they are closed."""
     depth = 0
-    for i, char in enumerate(content):
+    for i, char in enumerate(text):
         depth += (char == "{") - (char == "}")
         if depth == 0:
-            return content[1:i]
+            return text[1:i] if char == "}" else None
     return None
 
 
 def boxed_exact_match(prediction: str, answers: tuple[str, ...]) -> float:
-    r"""Score 1 if the box in the last 300 characters equals an answer (MemAgent's reward).
+    r"""Score 1 if the last box is an answer: MemAgent's reward as published, quirks included.
 
-    Case, spaces and LaTeX's ornaments do not count; punctuation and articles do.
+    Of the last 300 characters, in lower case: what follows the last "\boxed " up to a dollar sign
+    where there is one, else what the last \boxed{...} holds. Spaces and some ornaments of LaTeX do
+    not count; units, names ("k = 5") and bare signs do, and an \fbox is no answer. `boxed_match`
+    is the wider one.
+    """
+    found = _published_box(prediction[-300:].lower())
+    golds = [_published_form(answer.lower()) for answer in answers]
+    return float(found is not None and _published_form(found) in golds)
+
+
+def _published_box(text: str) -> str | None:
+    if "\\boxed " in text:
+        return text.rpartition("\\boxed ")[2].partition("$")[0]
+    _, box, rest = text.rpartition("\\boxed")
+    return _braced(rest) if box else None
+
+
+_PUBLISHED_FORM = (
+    *(("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac")),
+    *((ornament, "") for ornament in ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$", "\\%")),
+    *((" .", " 0."), ("{.", "{0."), (" ", "")),
+)
+"""One after the other; their order decides."""
+
+
+def _published_form(text: str) -> str:
+    for old, new in _PUBLISHED_FORM:
+        text = text.replace(old, new)
+    return text
+
+
+def boxed_match(prediction: str, answers: tuple[str, ...]) -> float:
+    r"""Score 1 if the box in the last 300 characters equals an answer, however it is written.
+
+    Wider than `boxed_exact_match`: an \fbox is a box, and units, dollar and percent signs, and the
+    name in "k = 5" do not count either. An empty box is never right.
     """
     found = boxed(prediction[-300:].lower())
     stripped = "" if found is None else _strip_latex(found)

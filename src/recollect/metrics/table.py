@@ -8,7 +8,9 @@ from types import MappingProxyType
 from recollect.errors import UserError
 from recollect.metrics.answers import (
     Metric,
+    boxed,
     boxed_exact_match,
+    boxed_match,
     exact_match,
     final_answer,
     numeric_match,
@@ -27,6 +29,7 @@ QuestionScore = Callable[[str, Question], float]
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
         "boxed_exact_match": boxed_exact_match,
+        "boxed_match": boxed_match,
         "exact_match": exact_match,
         "sub_exact_match": sub_exact_match,
         "token_f1": token_f1,
@@ -48,6 +51,23 @@ def find_metric(metric: str | Metric) -> Metric:
     if metric not in METRICS:
         raise UserError(f"there is no metric {metric!r}", f"choose from {', '.join(METRICS)}")
     return METRICS[metric]
+
+
+def score_question(metric: Metric, reply: str, question: Question) -> float:
+    """Score a reply by a metric; where all of several answers are asked for, one is not enough.
+
+    Then the reply must match the list of them (in any order where a list is compared as a whole),
+    or each of them by itself.
+    """
+    if not question.every or metric is ruler_recall:  # which counts all of them
+        return metric(reply, question.answers)
+    whole = (", ".join(question.answers),)
+    if metric is exact_match:
+        return value_match(reply, whole)
+    if metric in (boxed_exact_match, boxed_match):
+        end = reply[-300:]
+        return value_match(end, whole) if boxed(end) is not None else 0.0
+    return max(metric(reply, whole), min(metric(reply, (answer,)) for answer in question.answers))
 
 
 def _of_reply(metric: Metric) -> QuestionScore:
@@ -85,7 +105,7 @@ def _locomo(reply: str, question: Question) -> float:
 
 
 # These find the box themselves: the first where training found it, the others for its numbers.
-_BOXED = ("boxed_exact_match", "numeric_match", "value_match")
+_BOXED = ("boxed_exact_match", "boxed_match", "numeric_match", "value_match")
 
 SCORES: Mapping[str, QuestionScore] = MappingProxyType(
     {

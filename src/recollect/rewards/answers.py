@@ -155,7 +155,7 @@ def answer_scores(episode: Episode, score: metrics.Metric) -> list[float]:
             "give every task at least one question, or leave the task out",
         )
     return [
-        score(answer, question.answers)
+        metrics.score_question(score, answer, question)
         for answer, question in zip(episode.answers, episode.task.questions, strict=True)
     ]
 

@@ -143,4 +143,4 @@ class MetricScorer:
         """Score an answer against the accepted ones."""
         if question.category == CATEGORIES[5]:
             return float(metrics.abstains(answer))
-        return self.metric(answer, question.answers)
+        return metrics.score_question(self.metric, answer, question)
