@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from recollect.distribution import install
 from recollect.errors import UserError
+from recollect.foreign import shown
 
 if TYPE_CHECKING:
     from recollect.config.train import TrainConfig
@@ -158,7 +159,7 @@ def _run(args: list[str]) -> int:
             raise UserError(f"there is no verb {args[0]!r}", f"choose from {', '.join(VERBS)}")
         return VERBS[args[0]](args[1:])
     except UserError as error:
-        print(f"recollect: {error}", file=sys.stderr)
+        print(shown(f"recollect: {error}"), file=sys.stderr)
         return 2
 
 
@@ -283,7 +284,7 @@ def _report(args: list[str]) -> int:
         from recollect.evaluation.report import write_report
 
     for path in write_report(Path(args[0])):
-        print(path)
+        print(shown(str(path)))
     return 0
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from recollect.errors import UserError
+from recollect.foreign import storable
 
 TEMPORARY = ".tmp-"
 """Starts the name of what is being written or removed; `Run.open` clears what a kill left."""
@@ -133,9 +134,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all; what UTF-8 cannot say becomes a question mark."""
+    """Write a text file, whole or not at all."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", errors="replace")
+        temporary.write_text(storable(text), encoding="utf-8")
 
 
 def fsync(path: Path) -> None:

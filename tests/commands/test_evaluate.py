@@ -16,8 +16,15 @@ from recollect.evaluation.judge_pairs import PAIRS
 from recollect.evaluation.results import load
 from tests.support.bytes_tokenizer import ByteTokenizer
 from tests.support.chat_server import chat_server
+from tests.support.hostile import ACTS_ON_A_SCREEN, NASTY
 from tests.support.tiny import tiny_model
-from tests.support.token_server import TokenServer, token_server
+from tests.support.token_server import (
+    TokenServer,
+    http_response,
+    listening,
+    read_request,
+    token_server,
+)
 
 ROW = re.compile(r"(\d+)x the text +(\d\.\d{3}) +(\d\.\d{3}) to (\d\.\d{3}) +\S+ +(\d+) +(\d+)")
 
@@ -207,6 +214,55 @@ def test_a_model_folder_is_evaluated_too(capsys, model, tmp_path: Path):
     results = load(tmp_path / "x")
     assert [c.agent for c in results.cells] == ["fold", "closed_book"]
     assert results.model["memory"]["fingerprint"] and results.n_failed == 0
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_nothing_that_is_asked_or_said_ends_an_evaluation(capsys, tmp_path: Path, text: str):
+    """What was paid for is stored, scored and shown, again at every resume."""
+    lines = [{"text": f"{text}. It is red.", "question": f"Which? {text}", "answer": "red"}] * 2
+    lines = [line | {"id": f"{i}{text}"} for i, line in enumerate(lines)]
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = lambda _request: {"content": f"red {text}"}  # noqa: E731
+    name = f"model {text}" if text.strip() else "model"
+    words = ["eval", "--tasks", f"jsonl:{tasks}", "--agents", "fold,full_context", "--n", "2"]
+    sizes = ("--chunk-size", "4000", "--max-memory-tokens", "4000", "--out", str(tmp_path / "x"))
+    with token_server(ByteTokenizer(), None, said, name=name) as server:
+        for _ in range(2):
+            assert main([*words, *sizes, "--model", server.url]) == 0
+    results = load(tmp_path / "x")
+    assert results.n_failed == 0
+    assert {c.scores["sub_exact_match"].mean for c in results.cells} == {1.0}
+    heard = capsys.readouterr()
+    assert not ACTS_ON_A_SCREEN.search(heard.out + heard.err)
+    stored = [json.loads(line) for line in (tmp_path / "x" / "episodes.jsonl").open("rb")]
+    assert all(record["answers"][0].startswith("red") for record in stored)
+    for page in ("report.html", "report.md"):
+        assert not ACTS_ON_A_SCREEN.search((tmp_path / "x" / page).read_text(encoding="utf-8"))
+
+
+HOSTILE = "\x1b[2J\u202eno\r\n  fix: rm -rf /\ud800"
+
+
+def test_no_error_of_a_server_acts_on_the_terminal(capsys, tmp_path: Path):
+    """Model ids, error texts and notes: one line each, and nothing in them is obeyed."""
+    for status in (400, 401, 500):
+
+        async def handle(reader, writer, status=status):
+            while (head := await read_request(reader)) is not None:
+                body = json.dumps({"error": {"message": HOSTILE * 50}}).encode()
+                ids = json.dumps({"data": [{"id": HOSTILE}, {"id": HOSTILE * 2}]}).encode()
+                models = head[0].endswith("/models") and status == 400
+                writer.write(http_response(200, ids) if models else http_response(status, body))
+
+        with listening(handle) as (port, _):
+            url = f"http://127.0.0.1:{port}/v1"
+            assert main(["eval", "--tasks", "recall@128", "--model", url]) == 2
+        told = capsys.readouterr().err
+        assert not ACTS_ON_A_SCREEN.search(told) and "recollect:" in told
+        fixes = [line for line in told.splitlines() if line.strip().startswith("fix:")]
+        assert len(fixes) == 1 and "rm -rf" not in fixes[0][:20]
+        assert len(told) < 3000
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from recollect.display import (
     report_markdown,
     rollout_table,
 )
-from recollect.display.figures import clean, count, duration, interval_bar, sparkline
+from recollect.display.figures import count, duration, interval_bar, sparkline
 from recollect.types import Episode, Failure, MemoryOp, Question, Task
 
 HALF = Accuracy(512, 3, 0.5, 0.457, 0.543)
@@ -56,20 +56,6 @@ def episode(reward: float | None, memories: list[str], answer: str = "", **more)
 def test_durations_and_counts():
     assert [duration(s) for s in (0, 59.6, 61, 3723)] == ["0:00", "1:00", "1:01", "1:02:03"]
     assert [count(n) for n in (7, 20480, 3141592, 1.2e9)] == ["7", "20,480", "3.14M", "1.20B"]
-
-
-@given(st.text(), st.integers(20, 60))
-def test_clean_text_is_one_printable_line_within_the_limit(raw, limit):
-    line = clean(raw, limit)
-    assert line.isprintable() and len(line) <= limit
-    if raw.isprintable() and len(raw) <= limit:
-        assert line == " ".join(raw.split())
-
-
-def test_clean_text_keeps_both_ends_and_cuts_between_words():
-    line = clean("alpha " * 50 + "omega", 40)
-    assert line.startswith("alpha alpha") and line.endswith("alpha omega") and " … " in line
-    assert set(line.split()) == {"alpha", "omega", "…"}
 
 
 def test_a_sparkline_has_a_fixed_scale_for_rewards_and_skips_what_is_not_finite():

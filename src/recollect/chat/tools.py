@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from recollect.chat.tool_types import WrongKind, check, excerpt, read_text, schema_of
 from recollect.errors import BoundaryError, UserError
+from recollect.foreign import storable
 
 Truncation = Literal["head", "tail", "middle"]
 Outcome = Literal["ok", "failed", "malformed", "refused"]
@@ -201,8 +202,7 @@ class ToolBox:
             else:
                 answer = Answer(f"Error: {call.problem}", "malformed")
             text = shorten(
-                # JSON can spell half a surrogate pair, which no tokenizer could encode.
-                answer.text.encode(errors="replace").decode(),
+                storable(answer.text),
                 self.limits.max_tool_response_length,
                 self.limits.truncation,
             )

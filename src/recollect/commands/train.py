@@ -19,6 +19,7 @@ from recollect.display import (
     rollout_table,
 )
 from recollect.errors import UserError
+from recollect.foreign import storable_values
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
 from recollect.runs.run import Run, read_records
@@ -78,7 +79,7 @@ class Screen:
         if step:  # the validation before training has been shown
             self.display.step(step, metrics)
         for tracker in self.trackers:
-            tracker.log(step, metrics)
+            tracker.log(step, storable_values(metrics))
 
     def validation(self, step: int, results: dict[str, Accuracy]) -> None:
         """Show held-out accuracy."""

@@ -1,4 +1,4 @@
-"""Numbers and model text as people read them: durations, counts, bars, accuracies, cut texts."""
+"""Numbers as people read them: durations, counts, bars, accuracies."""
 
 from __future__ import annotations
 
@@ -30,23 +30,6 @@ def count(number: float) -> str:
         if number >= size:
             return f"{number / size:.2f}{unit}"
     return f"{number:,.0f}"
-
-
-def clean(text: str, limit: int = 0) -> str:
-    """Put a model's text on one line, without control characters, its middle cut at `limit`."""
-    line = " ".join(text.split())
-    # Escape codes and direction marks could repaint the terminal; Text alone lets them through.
-    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
-    if not limit or len(line) <= limit:
-        return line
-    head, tail = line[: limit * 2 // 3], line[3 + limit * 2 // 3 - limit :]
-    return f"{_whole_words(head)} … {_whole_words(tail[::-1])[::-1]}"
-
-
-def _whole_words(text: str) -> str:
-    """Drop a last word that was cut, unless it is most of the text."""
-    kept = text.rpartition(" ")[0].rstrip()
-    return kept if 2 * len(kept) > len(text) else text
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

@@ -6,18 +6,20 @@ import io
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from recollect.accuracy import Accuracy
-from recollect.display.figures import accuracy_table, clean, duration, plain_table, sparkline
+from recollect.display.figures import accuracy_table, duration, plain_table, sparkline
+from recollect.foreign import one_line, shown
 
 STEPS = 8
 """Steps shown at once."""
@@ -89,7 +91,7 @@ class Display:
         self._started = self._clock()
         self._ticks = (self._started,)
         if self.plain:
-            facts = "".join(f", {name} {clean(value)}" for name, value in self.facts.items())
+            facts = "".join(f", {name} {one_line(value)}" for name, value in self.facts.items())
             self._line(f"{self.title}: {self.total} steps{facts}")
         else:
             self._live = Live(get_renderable=self._page, console=self.console)
@@ -132,9 +134,9 @@ class Display:
     def note(self, text: str) -> None:
         """Show a warning; it stays."""
         if self.plain:
-            self._line(f"note: {text}")
+            self._line(f"note: {one_line(text)}")
         else:
-            self.console.print(Text.assemble(("! ", "bold yellow"), (text, "yellow")))
+            self.console.print(Text.assemble(("! ", "bold yellow"), (one_line(text), "yellow")))
 
     def show(self, renderable: RenderableType) -> None:
         """Print something, such as a table of rollouts, above the live page."""
@@ -163,7 +165,7 @@ class Display:
     def _header(self) -> Text:
         header = Text.assemble((self.title, "bold"), overflow="ellipsis", no_wrap=True)
         for name, value in self.facts.items():
-            header.append(f"   {name} ", "bright_black").append(clean(value))
+            header.append(f"   {name} ", "bright_black").append(one_line(value))
         return header
 
     def _bar(self) -> Table:
@@ -239,8 +241,17 @@ def open_console() -> Console:
 
 
 class _Console(Console):
+    """The one door to the terminal: no text that passes through it can act on the terminal."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render as rich does, with every text made safe; rich lets escape codes through."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else shown(text), style, control)
+
     def on_broken_pipe(self) -> None:
-        """Leave it to whoever runs the command what it means that nobody reads."""
+        """Leave it to the command what it means that nobody reads."""
         raise
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from recollect.accuracy import Accuracy
 from recollect.display.figures import accuracy_table, count, duration
+from recollect.foreign import for_markdown, one_line
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,15 @@ def report_card(report: Report) -> RenderableType:
 
 def report_markdown(report: Report) -> str:
     """Write the same facts as Markdown, for the run folder."""
-    lines = [f"# Report card: {report.title}", "", "## Held-out accuracy", ""]
+    lines = [f"# Report card: {for_markdown(report.title)}", "", "## Held-out accuracy", ""]
     lines += _markdown_table("", _outcomes(report))
     if report.lengths:
         lines += ["", "## Accuracy at multiples of the training length", ""]
         lines += _markdown_table("length", _lengths(report))
     lines += ["", "Intervals are 95%. A failed episode counts as wrong.", "", "## The run", ""]
     for name, value in _facts(report):
-        lines.append(f"- {name}: " + (f"`{value}`" if name in ("run", "next") else value))
+        text = f"`{one_line(value)}`" if name in ("run", "next") else for_markdown(value)
+        lines.append(f"- {name}: {text}")
     return "\n".join(lines) + "\n"
 
 

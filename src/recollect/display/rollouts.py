@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from recollect.display.figures import clean, plain_table
+from recollect.display.figures import plain_table
+from recollect.foreign import one_line
 from recollect.types import Episode, MemoryOp, Task
 
 STATES = 8
@@ -33,7 +34,7 @@ def rollout_table(
     picks = {"best": group[0], "median": group[len(group) // 2], "worst": group[-1]}
     task = group[0].task
     heading = Text.assemble(
-        (title, "bold"), (f"   {len(group)} of task ", "bright_black"), clean(task.id, 60)
+        (title, "bold"), (f"   {len(group)} of task ", "bright_black"), one_line(task.id, 60)
     )
     return Group(heading, *_questions(task, cell), "", _table(picks, cell), *_failures(groups))
 
@@ -56,7 +57,7 @@ def _table(picks: Mapping[str, Episode], cell: int) -> Table:
     for i in range(min(QUESTIONS, max(len(e.answers) for e in picks.values()))):
         answers = [e.answers[i] if i < len(e.answers) else "" for e in picks.values()]
         label = f"answer {i + 1}" if several else "answer"
-        table.add_row(label, *(Text(clean(answer, cell), "cyan") for answer in answers))
+        table.add_row(label, *(Text(one_line(answer, cell), "cyan") for answer in answers))
     return table
 
 
@@ -64,12 +65,12 @@ def _states(episode: Episode, cell: int) -> dict[str, Text]:
     """Map each label to what the memory became, or to what was done to it."""
     states: dict[str, list[str]] = {}
     for op in episode.ops:
-        label = clean(op.label, 20) or "memory"
+        label = one_line(op.label, 20) or "memory"
         if op.kind == "replace":
             states[label] = [str(op.data.get("text", ""))]
         else:
             states.setdefault(label, []).append(_operation(op))
-    return {label: _or_empty(clean("; ".join(texts), cell)) for label, texts in states.items()}
+    return {label: _or_empty(one_line("; ".join(texts), cell)) for label, texts in states.items()}
 
 
 def _or_empty(text: str) -> Text:
@@ -77,15 +78,15 @@ def _or_empty(text: str) -> Text:
 
 
 def _operation(op: MemoryOp) -> str:
-    values = (clean(str(value), 40) for name, value in op.data.items() if name != "token_ids")
+    values = (one_line(str(value), 40) for name, value in op.data.items() if name != "token_ids")
     return f"{op.kind} {', '.join(values)}".rstrip()
 
 
 def _questions(task: Task, cell: int) -> list[Text]:
     lines = []
     for question in task.questions[:QUESTIONS]:
-        expected = clean(question.answers[0], 60) if question.answers else ""
-        asked = clean(question.text, cell)
+        expected = one_line(question.answers[0], 60) if question.answers else ""
+        asked = one_line(question.text, cell)
         lines.append(Text.assemble(asked, ("   expected ", "bright_black"), (expected, "green")))
     if len(task.questions) > QUESTIONS:
         more = len(task.questions) - QUESTIONS
@@ -98,7 +99,7 @@ def _failures(groups: Sequence[Sequence[Episode]]) -> list[Text]:
     if not failures:
         return []
     first = failures[0]
-    cause = clean(f"{first.boundary}: {first.kind}: {first.message}", 120)
+    cause = one_line(f"{first.boundary}: {first.kind}: {first.message}", 120)
     return [Text(f"\n{len(failures)} failed; the first at {cause}", "yellow")]
 
 

@@ -11,6 +11,7 @@ from recollect.chat.chat import Model
 from recollect.distribution import install
 from recollect.errors import UserError
 from recollect.evaluation.options import EvalOptions
+from recollect.foreign import storable
 from recollect.types import Sampling
 
 EDGE = 1 << 20
@@ -93,7 +94,7 @@ def fingerprint(folder: Path) -> str:
         if path.suffix not in (".json", ".jinja", ".safetensors", ".model", ".txt"):
             continue
         size = path.stat().st_size
-        digest.update(f"{path.name}:{size}:".encode())
+        digest.update(storable(f"{path.name}:{size}:").encode())
         with open(path, "rb") as file:
             digest.update(file.read(EDGE))
             file.seek(max(0, size - EDGE))

@@ -6,13 +6,13 @@ Knows nothing of how episodes are run or scored.
 from __future__ import annotations
 
 import errno
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from recollect.errors import UserError
 from recollect.files import write_text
+from recollect.foreign import readable_json
 
 VERSION = 1
 NAME = "results.json"
@@ -195,7 +195,7 @@ class Results:
 def save(results: Results, folder: Path) -> Path:
     """Write results.json into a folder, whole or not at all."""
     path = folder / NAME
-    write_text(path, json.dumps(asdict(results), indent=1, ensure_ascii=False) + "\n")
+    write_text(path, readable_json(asdict(results), indent=1) + "\n")
     return path
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from recollect.errors import UserError
+from recollect.foreign import storable
 from recollect.memory.entries import Draft, Entry, Value, checked, facets_of, name_of, plain
 from recollect.memory.terms import words
 
@@ -40,7 +41,7 @@ class Strings:
     @classmethod
     def pack(cls, texts: Iterable[str]) -> Strings:
         """Pack texts into a blob."""
-        encoded = [text.encode() for text in texts]
+        encoded = [storable(text).encode() for text in texts]
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(e) for e in encoded], out=offsets[1:])
         return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)

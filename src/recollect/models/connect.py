@@ -14,6 +14,7 @@ from recollect.chat.policy import Policy, Speaker
 from recollect.chat.rendering import Renderer, Tokenizer, user
 from recollect.distribution import install
 from recollect.errors import BoundaryError, UserError
+from recollect.foreign import one_line
 from recollect.policies.bytes import Utf8Tokenizer
 from recollect.policies.client import (
     BadReply,
@@ -138,9 +139,10 @@ class _Search:
             return entries[0]
         if wanted in names:
             return entries[names.index(wanted)]
-        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if names[8:] else "")
+        some = ", ".join(map(_shown, names[:8]))
+        some += f" and {len(names) - 8} more" if names[8:] else ""
         what = f"does not serve {wanted!r}" if wanted else f"serves {len(names)} models"
-        raise UserError(f"{self.url} {what}", f"name one that it serves: {shown}")
+        raise UserError(f"{self.url} {what}", f"name one that it serves: {some}")
 
     def _no_answer(self, error: BaseException) -> UserError:
         endpoint = self.client.endpoint
@@ -186,7 +188,7 @@ class _Search:
             # so on messages, too, and is then named for what it is.
             if self.speech == "tokens":
                 raise UserError(
-                    f"{name} at {self.url} does not take and return token ids ({error})",
+                    f"{_shown(name)} at {self.url} does not take and return token ids ({error})",
                     "serve it with `recollect serve` or vLLM, or let it speak in messages",
                 ) from None
             return None
@@ -199,12 +201,12 @@ class _Search:
             return None
         if not said:
             raise UserError(
-                f"{name} at {self.url} says nothing that its tokenizer could be known by",
+                f"{_shown(name)} at {self.url} says nothing that its tokenizer could be known by",
                 "name the folder of the served model's own tokenizer",
             )
         raise UserError(
-            f"the tokenizer is not that of {name} at {self.url}: what it wrote as {text!r}"
-            f" reads {tokenizer.decode(ids)!r}",
+            f"the tokenizer is not that of {_shown(name)} at {self.url}: what it wrote as"
+            f" {text[:200]!r} reads {tokenizer.decode(ids)!r}",
             "name the folder of the served model's own tokenizer",
         )
 
@@ -231,7 +233,13 @@ class _Search:
                 if isinstance(error.cause, Rejected) and "max_completion_tokens" in str(error):
                     continue
                 raise self._no_answer(error.cause) from None
-        raise UserError(f"{name} at {self.url} takes no limit of tokens", "serve another model")
+        raise UserError(
+            f"{_shown(name)} at {self.url} takes no limit of tokens", "serve another model"
+        )
+
+
+def _shown(name: str) -> str:
+    return one_line(name, 100)
 
 
 def _is_name(value: Any) -> bool:

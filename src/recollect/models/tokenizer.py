@@ -11,6 +11,7 @@ from typing import Any
 from recollect.chat.rendering import Renderer, user
 from recollect.errors import UserError
 from recollect.files import read_json, refuse_pickles
+from recollect.foreign import storable
 
 FOLDER = "give the folder of a transformers model"
 REMEMBERED = 4096
@@ -36,8 +37,10 @@ class HFTokenizer:
         return list(encode(text, control))
 
     def _encode(self, text: str, control: bool) -> tuple[int, ...]:
-        ids = self.hf(text, add_special_tokens=False, split_special_tokens=not control).input_ids
-        return tuple(ids)
+        encoded = self.hf(
+            storable(text), add_special_tokens=False, split_special_tokens=not control
+        )
+        return tuple(encoded.input_ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode to text, leaving control tokens out."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recollect.foreign import storable
+
 END_ID = 256
 END = "\u2404"  # the sign for the end of a transmission
 
@@ -22,7 +24,7 @@ class Utf8Tokenizer:
     def encode(self, text: str, control: bool = False) -> list[int]:
         """Return the bytes; the end sign is a token only if `control`."""
         if not control:
-            return list(text.encode(errors="replace"))
+            return list(storable(text).encode())
         first, *rest = text.split(END)
         return self.encode(first) + [i for piece in rest for i in (END_ID, *self.encode(piece))]
 

@@ -19,6 +19,7 @@ from typing import Any
 from recollect.concurrency import Once
 from recollect.errors import UserError
 from recollect.files import make_folder
+from recollect.foreign import one_line, storable
 from recollect.policies.client import RETRIED, BadReply, Client, Endpoint, TimedOut
 
 
@@ -109,8 +110,8 @@ def _said(answer: dict[str, Any], model: str) -> str:
         case [{"message": {"content": str() | None as content}} as choice, *_]:
             said = (content or "").rpartition("</think>")[2].strip()
             if said:
-                return said
-            ended = choice.get("finish_reason")
+                return storable(said)  # SQLite keeps it, and what is kept must be what was said
+            ended = one_line(str(choice.get("finish_reason")), 60)
             raise ValueError(f"{model} answered nothing (it ended with {ended})")
     raise BadReply("there is no message")
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from recollect.errors import UserError
+from recollect.foreign import one_line, readable_json
 from recollect.policies.http import Dropped, Response, Slow, Unreachable, Wire, WireError
 from recollect.policies.http_reader import MAX_BODY
 from recollect.seeds import derive
@@ -163,7 +164,7 @@ class Client:
         self.calls += 1
         self.in_flight += 1
         try:
-            data = json.dumps(body, separators=(",", ":")).encode()
+            data = readable_json(body, separators=(",", ":")).encode()
             return await self._patiently("POST", path, data, read, seed, limit)
         finally:
             self.in_flight -= 1
@@ -327,7 +328,7 @@ def _message(body: bytes) -> str:
         text = str(error.get("message", error) if isinstance(error, dict) else error)
     except (ValueError, AttributeError, RecursionError):
         pass
-    return " ".join(text.split())[:300] or "no message"
+    return one_line(text, 300) or "no message"
 
 
 def _retry_after(headers: dict[str, str]) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 
 from recollect.chat.policy import Speaker, Spoken, SpokenCall
 from recollect.errors import boundary
+from recollect.foreign import one_line
 from recollect.policies.client import BadReply, Client, Filtered, WrongTokens
 from recollect.types import Completion, Sampling, StopReason
 
@@ -51,7 +52,7 @@ class EndpointPolicy:
     @property
     def name(self) -> str:
         """The model and where it is, for people."""
-        return f"{self.model} at {self.client.endpoint.url}"
+        return f"{one_line(self.model, 100)} at {self.client.endpoint.url}"
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Send token ids and return those that came back, checked."""
@@ -92,7 +93,7 @@ class EndpointSpeaker(Speaker):
     @property
     def name(self) -> str:
         """The model and where it is, for people."""
-        return f"{self.model} at {self.client.endpoint.url}"
+        return f"{one_line(self.model, 100)} at {self.client.endpoint.url}"
 
     async def reply(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], sampling: Sampling

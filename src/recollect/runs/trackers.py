@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recollect.errors import UserError
+from recollect.foreign import storable, storable_values
 
 PROJECT = "recollect"
 
@@ -138,7 +139,7 @@ def open_trackers(
     trackers: list[Tracker] = []
     for name in dict.fromkeys(names):
         try:
-            trackers.append(KNOWN[name](folder, run_name, config, start))
+            trackers.append(KNOWN[name](folder, storable(run_name), storable_values(config), start))
         except Exception as error:
             for opened in trackers:
                 opened.close()

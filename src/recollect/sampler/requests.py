@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recollect.chat.rendering import Tokenizer
+from recollect.foreign import storable
 from recollect.sampler.dense_cache import Block, PromptRun
 from recollect.types import Completion, Sampling, StopReason
 
@@ -52,7 +53,7 @@ def stop_reason(ids: list[int], sampling: Sampling, tokenizer: Tokenizer) -> Sto
         return "stop"
     if sampling.stop:
         # A stop text may begin in an earlier token: look back as many tokens as it has bytes.
-        back = max(len(text.encode()) for text in sampling.stop) + 1
+        back = max(len(storable(text).encode()) for text in sampling.stop) + 1
         tail = tokenizer.decode(ids[-back:])
         if any(text in tail for text in sampling.stop):
             return "stop"

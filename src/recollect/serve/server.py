@@ -16,6 +16,7 @@ import uvicorn
 
 from recollect.errors import UserError
 from recollect.files import write_text
+from recollect.foreign import one_line
 from recollect.models.model import LoadedModel
 from recollect.serve.app import make_app
 from recollect.serve.engine import Engine
@@ -57,7 +58,7 @@ async def _until_signal(
     async with serving(model, name, config, listener, key, source.folder) as server:
         if config.ready_file:
             write_text(config.ready_file, server.url + "\n")
-        print(f"serving {name} at {server.url}", flush=True)
+        print(f"serving {one_line(name)} at {server.url}", flush=True)
         await told.wait()
         print("stopping", flush=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rich.console import Console
 from recollect.commands.data.output import say
 from recollect.concurrency import concurrently
 from recollect.files import make_folder, replacing
+from recollect.foreign import readable_json
 from recollect.policies.cached import RemoteModel
 from recollect.tasks.base import Split
 from recollect.tasks.documents.document_files import StoredItem, open_folder
@@ -53,7 +53,7 @@ def run_closed_book(options: ClosedBookOptions, console: Console) -> int:
     answers = asyncio.run(_ask(model, items))
     with replacing(options.output) as path, path.open("w", encoding="utf-8") as file:
         for item, answer in zip(items, answers, strict=True):
-            file.write(json.dumps({"id": item.id, "answers": [answer]}, ensure_ascii=False) + "\n")
+            file.write(readable_json({"id": item.id, "answers": [answer]}) + "\n")
     right = sum(is_right(a, item.answers) for item, a in zip(items, answers, strict=True))
     say(console, f"{right:,} of {len(items):,} questions are known without any text")
     say(console, f"written to {options.output}")

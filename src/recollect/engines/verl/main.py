@@ -11,6 +11,7 @@ import sys
 
 from recollect.engines.verl.environment import PLUGIN
 from recollect.engines.verl.leave import leave
+from recollect.foreign import shown
 
 
 def main() -> int:
@@ -26,7 +27,7 @@ def main() -> int:
 
         run()
     except UserError as error:
-        print(f"recollect: {error}", file=sys.stderr)
+        print(shown(f"recollect: {error}"), file=sys.stderr)
         return 2
     return 0
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
+
+from recollect.foreign import for_page
 
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 44, 14, 34, 46
@@ -70,7 +71,7 @@ def chart(
         # Whiskers of one x stand side by side, so that none hides another.
         shift = (number - (len(series) - 1) / 2) * min(4.0, 20 / len(series))
         parts.append(_series(one, place, shift, lines))
-    label = escape(f"{title}: accuracy in percent against {x_title}")
+    label = for_page(f"{title}: accuracy in percent against {x_title}")
     return (
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
         f"{''.join(parts)}</svg>"
@@ -111,7 +112,7 @@ def _frame(
     x_text: Callable[[float], str],
 ) -> str:
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    parts = [f'<text class="title" x="{LEFT}" y="18">{escape(title)}</text>']
+    parts = [f'<text class="title" x="{LEFT}" y="18">{for_page(title)}</text>']
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = _y(share)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{right}"/>')
@@ -119,13 +120,13 @@ def _frame(
     for tick in ticks:
         x = place(tick)
         parts.append(f'<path class="axis" d="M{x:.1f} {bottom}v5"/>')
-        text = escape(x_text(tick))
+        text = for_page(x_text(tick))
         parts.append(f'<text x="{x:.1f}" y="{bottom + 19}" text-anchor="middle">{text}</text>')
     parts.append(f'<path class="axis" d="M{LEFT} {bottom}H{right}"/>')
     middle = (LEFT + right) / 2
     parts.append(
         f'<text class="label" x="{middle:.0f}" y="{HEIGHT - 8}" text-anchor="middle">'
-        f"{escape(x_title)}</text>"
+        f"{for_page(x_title)}</text>"
     )
     return "".join(parts)
 
@@ -144,7 +145,7 @@ def _series(one: Series, place: Callable[[float], float], shift: float, lines: b
         )
         shape = _SHAPES[one.style % len(_SHAPES)]
         parts.append(
-            f'<g transform="translate({x:.1f} {y:.1f})"><title>{escape(point.note)}</title>'
+            f'<g transform="translate({x:.1f} {y:.1f})"><title>{for_page(point.note)}</title>'
             f"{shape}</g>"
         )
     return f'<g class="a{one.style % COLOURS + 1}">{"".join(parts)}</g>'

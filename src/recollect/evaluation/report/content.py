@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +24,7 @@ from recollect.evaluation.report.document import (
 from recollect.evaluation.report.numbers import count, dollars, percent, seconds
 from recollect.evaluation.report.scores import axes, detail, metrics, overview
 from recollect.evaluation.results import Example, Results
+from recollect.foreign import readable_json
 
 
 def make_document(results: Results) -> Document:
@@ -157,8 +157,8 @@ def _quote(example: Example) -> Quote:
 
 def _reproduction(results: Results) -> list[Block]:
     hashes: list[list[Value]] = [[task, digest] for task, digest in results.data.items()]
-    settings = json.dumps(results.config, indent=1, ensure_ascii=False, default=str)
-    model = json.dumps(results.model, indent=1, ensure_ascii=False, default=str)
+    settings = readable_json(results.config, indent=1, default=str)
+    model = readable_json(results.model, indent=1, default=str)
     return [
         Code(results.command),
         Table(["task set", "hash of its data"], hashes, 2),

@@ -23,17 +23,15 @@ from recollect.evaluation.report.document import (
     Value,
 )
 from recollect.evaluation.report.numbers import scored
-
-# An underscore inside a word is no emphasis, and names are full of them.
-_SPECIAL = re.compile(r"([\\`*\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
+from recollect.foreign import for_markdown, shown
 
 
 def write_markdown(document: Document) -> str:
     """Write a whole report."""
-    lines = [f"# {_plain(document.title)}", "", _plain(document.subtitle), ""]
+    lines = [f"# {for_markdown(document.title)}", "", for_markdown(document.subtitle), ""]
     lines += [*_block(Facts(document.facts), 2), ""]
     for section in document.sections:
-        lines += [f"## {_plain(section.title)}", ""]
+        lines += [f"## {for_markdown(section.title)}", ""]
         for block in section.blocks:
             lines += [*_block(block, 3), ""]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
@@ -43,29 +41,29 @@ def _block(block: Block, level: int) -> Iterator[str]:
     if isinstance(block, Table):
         yield from _table(block)
     elif isinstance(block, Prose):
-        yield _plain(block.text)
+        yield for_markdown(block.text)
     elif isinstance(block, Notice):
-        yield f"> **{_plain(block.text)}**"
+        yield f"> **{for_markdown(block.text)}**"
     elif isinstance(block, Code):
         yield from _fenced(block.text)
     elif isinstance(block, Facts):
-        yield from (f"- {_plain(name)}: {_plain(value)}" for name, value in block.pairs)
+        yield from (f"- {for_markdown(name)}: {for_markdown(value)}" for name, value in block.pairs)
     elif isinstance(block, Charts):
         yield from _table(block.table)
     elif isinstance(block, Quote):
-        yield f"**{_plain(block.title)}**"
+        yield f"**{for_markdown(block.title)}**"
         for name, text in block.fields:
-            yield from ("", f"{_plain(name)}:", "", *_fenced(text))
+            yield from ("", f"{for_markdown(name)}:", "", *_fenced(text))
     elif isinstance(block, Folded):
-        yield f"{'#' * level} {_plain(block.title)}"
+        yield f"{'#' * level} {for_markdown(block.title)}"
         for inner in block.blocks:
             yield from ("", *_block(inner, level + 1))
 
 
 def _table(table: Table) -> Iterator[str]:
     if table.caption:
-        yield from (f"*{_plain(table.caption)}*", "")
-    yield _row([_plain(name) for name in table.head])
+        yield from (f"*{for_markdown(table.caption)}*", "")
+    yield _row([for_markdown(name) for name in table.head])
     yield _row(["---" if i < table.names else "---:" for i in range(len(table.head))])
     for row in table.rows:
         yield _row([_value(value) for value in row])
@@ -79,17 +77,14 @@ def _value(value: Value) -> str:
     if isinstance(value, Best):
         return f"**{_value(value.value)}**"
     if isinstance(value, AgentName):
-        return _plain(value.name)
+        return for_markdown(value.name)
     if isinstance(value, Subtitled):
-        return f"{_plain(value.text)} ({_plain(value.note)})"
-    return scored(value.score) if isinstance(value, Bar) else _plain(value)
+        return f"{for_markdown(value.text)} ({for_markdown(value.note)})"
+    return scored(value.score) if isinstance(value, Bar) else for_markdown(value)
 
 
 def _fenced(text: str) -> list[str]:
+    text = shown(text)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return [fence, text.replace("\r", ""), fence]
-
-
-def _plain(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return [fence, text, fence]

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from recollect.errors import UserError
+from recollect.foreign import readable_json
 from recollect.memory.entries import Draft
 from recollect.tasks.files.records import refuse_empty, refuse_folder
 
@@ -83,7 +84,7 @@ class Conversation:
     def namespace(self, asked: LocomoQuestion) -> str:
         """Name the base of a question's trials: the same question always has the same name."""
         content = [self.id, asked.index, asked.text, asked.answers, asked.category, asked.evidence]
-        digest = hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).hexdigest()
+        digest = hashlib.sha256(readable_json(content).encode()).hexdigest()
         return f"{self.id}-qa{asked.index}-{digest[:8]}"
 
 

@@ -7,7 +7,6 @@ input gives the same bytes.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 
 from recollect.errors import UserError
 from recollect.files import replacing, write_text
+from recollect.foreign import readable_json, storable_values
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft, name_of
 from recollect.tasks.conversations import locomo_qa
@@ -183,7 +183,7 @@ def _build(
         asked - len(written),
         [problem for conversation in read.values() for problem in conversation.problems],
     )
-    text = json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n"
+    text = readable_json(asdict(report), indent=2) + "\n"
     write_text(options.output / "report.json", text)
     _write_manifest(options, report)
     return report
@@ -329,7 +329,7 @@ def _task(row: Mapping[str, Any], chunks: Mapping[str, tuple[str, ...]], path: P
 
 
 def _write(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
-    table = pa.Table.from_pylist(list(rows), schema=schema)
+    table = pa.Table.from_pylist(storable_values(list(rows)), schema=schema)
     with replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 

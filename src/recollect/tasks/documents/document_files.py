@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from recollect.errors import UserError
 from recollect.files import replacing
+from recollect.foreign import storable_values
 from recollect.tasks.base import Split
 from recollect.tasks.documents.known import Known
 from recollect.tasks.documents.paragraphs import (
@@ -274,7 +275,7 @@ def write_items(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         pq.ParquetWriter(temporary, ITEMS, compression="zstd") as file,
     ):
         for batch in _batches(rows, 4096):
-            file.write_table(pa.Table.from_pylist(batch, schema=ITEMS))
+            file.write_table(pa.Table.from_pylist(storable_values(batch), schema=ITEMS))
 
 
 def _batches(rows: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:

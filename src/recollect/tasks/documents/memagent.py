@@ -8,7 +8,6 @@ stored once, however many rows show it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from recollect.errors import UserError
 from recollect.files import replacing
+from recollect.foreign import readable_json, storable_values
 from recollect.tasks.base import Split
 from recollect.tasks.documents.documents import DocumentTasks
 from recollect.tasks.files.manifest import Manifest, building, checked, write_manifest
@@ -61,7 +61,7 @@ def write_rows(path: Path, tasks: Iterable[Task]) -> int:
     count = 0
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as f:
         for rows in _groups(_row(i, task) for i, task in enumerate(tasks)):
-            f.write_table(pa.Table.from_pylist(rows, schema=schema))
+            f.write_table(pa.Table.from_pylist(storable_values(rows), schema=schema))
             count += len(rows)
     return count
 
@@ -80,7 +80,7 @@ def write_eval(path: Path, tasks: Iterable[Task]) -> int:
                 "index": count - 1,
                 "evidence": list(question.evidence),
             }
-            file.write(("[\n" if count == 1 else ",\n") + json.dumps(row, ensure_ascii=False))
+            file.write(("[\n" if count == 1 else ",\n") + readable_json(row))
         file.write("\n]\n" if count else "[]\n")
     return count
 

@@ -18,6 +18,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
+from recollect.foreign import storable
 from recollect.tasks.base import Split
 from recollect.tasks.files.mapped import TEXTS, MappedFile, MappedWriter
 
@@ -47,8 +48,7 @@ class PassageWriter:
 
     def add_whole(self, text: str, splits: int) -> int:
         """Add a passage as it is; its first line is its title."""
-        # Half a surrogate pair is no text: no file and no tokenizer would take it.
-        passage = text.encode("utf-8", "replace")
+        passage = storable(text).encode()
         key = blake2b(passage, digest_size=16).digest()
         number = self._known.setdefault(key, len(self))
         if number == len(self):

@@ -91,8 +91,9 @@ class Jsonl:
 
 def _loaded(line: bytes, place: str) -> dict[str, Any]:
     try:
-        record = json.loads(line.removeprefix(BOM_UTF8))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        # A byte that is no UTF-8 spoils a character, not the file.
+        record = json.loads(line.removeprefix(BOM_UTF8).decode("utf-8", "replace"))
+    except json.JSONDecodeError as error:
         raise UserError(f"{place} is not JSON: {error}", "write one object to a line") from None
     if not isinstance(record, dict):
         raise UserError(f"{place} is no object", HELP)

@@ -7,7 +7,6 @@ it was.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 
 from recollect.errors import UserError
 from recollect.files import TEMPORARY, fsync, make_folder, read_json, remove, write_text
+from recollect.foreign import readable_json
 
 NAME = "manifest.json"
 
@@ -58,7 +58,7 @@ def sha256(path: Path) -> str:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write it into its folder."""
-    write_text(folder / NAME, json.dumps(asdict(manifest), indent=2, ensure_ascii=False) + "\n")
+    write_text(folder / NAME, readable_json(asdict(manifest), indent=2) + "\n")
 
 
 @contextmanager

@@ -52,16 +52,17 @@ def read_records(path: Path, what: str = "record") -> Iterator[tuple[str, dict[s
                 yield place, record
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", "check the path") from None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read: {error}", _FIX) from None
     refuse_empty(count, [path], what, f"leave it away, or {_FIX}")
 
 
 def _open(path: Path) -> IO[str]:
-    # -sig: some editors put an invisible mark before the first character.
+    # -sig: some editors put an invisible mark before the first character. A byte that is no UTF-8
+    # spoils a character, not the file.
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig")
-    return path.open(encoding="utf-8-sig")
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace")
+    return path.open(encoding="utf-8-sig", errors="replace")
 
 
 def _lines(file: IO[str], path: Path) -> Iterator[tuple[str, Any]]:

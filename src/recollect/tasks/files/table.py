@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from recollect.errors import UserError
 from recollect.files import replacing
+from recollect.foreign import storable_values
 from recollect.types import Question, Task
 
 _QUESTION = pa.struct(
@@ -44,7 +45,7 @@ def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
         pq.ParquetWriter(temporary, _SCHEMA, compression="zstd") as writer,
     ):
         for task in tasks:
-            writer.write_table(pa.Table.from_pylist([_row(task)], schema=_SCHEMA))
+            writer.write_table(pa.Table.from_pylist([storable_values(_row(task))], schema=_SCHEMA))
             written += 1
     return written
 

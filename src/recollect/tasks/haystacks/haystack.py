@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from recollect.errors import UserError
+from recollect.foreign import storable
 from recollect.tasks.files.lazy import Lazy
 from recollect.tasks.lengths import BYTES_PER_TOKEN
 
@@ -50,7 +51,7 @@ _LONGEST = 600
 
 def weigh(text: str) -> float:
     """Return a text's tokens by the fixed estimate, with fractions: sentences are added up."""
-    return len(text.encode()) / BYTES_PER_TOKEN
+    return len(storable(text).encode()) / BYTES_PER_TOKEN
 
 
 class Haystack(Protocol):

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from recollect.bounds import FROM_1, check_bounds
 from recollect.errors import UserError
+from recollect.foreign import readable_json, storable_values
 from recollect.tasks.base import Split
 from recollect.tasks.files.manifest import building
 from recollect.tasks.made.ledger import Ledger
@@ -113,7 +114,7 @@ def write_eval(path: Path, tasks: Sequence[Task]) -> None:
         }
         for task in tasks
     ]
-    path.write_text(json.dumps(records, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    path.write_text(readable_json(records, indent=1) + "\n", encoding="utf-8")
 
 
 def read_eval(path: Path) -> list[Task]:
@@ -152,7 +153,8 @@ def write_rows(path: Path, tasks: Sequence[Task], batch_size: int = 40) -> None:
         for sample, task in enumerate(tasks)
         for batch, at in enumerate(range(0, len(task.questions), batch_size))
     ]
-    pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
+    table = pa.Table.from_pylist(storable_values(rows))
+    pq.write_table(table, path, compression="zstd")
 
 
 def _row(task: Task, sample: int, batch: int, which: range) -> dict[str, Any]:

@@ -25,6 +25,7 @@ import numpy as np
 
 from recollect import files as disk
 from recollect.errors import UserError
+from recollect.foreign import storable
 from recollect.memory.corpus import Corpus
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -45,15 +46,14 @@ class SharedBases(Mapping[str, Corpus]):
     ) -> None:
         self._make = make
         self._open: OrderedDict[str, Corpus] = OrderedDict()
-        digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
         sweep(root)
-        self.folder = root / f"{PREFIX}-{os.getuid()}-{digest}"
+        self.folder = root / f"{PREFIX}-{os.getuid()}-{_digest(key)}"
         self._lock = hold(self.folder)
 
     def __getitem__(self, name: str) -> Corpus:
         corpus = self._open.get(name)
         if corpus is None:
-            path = self.folder / f"{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}.base"
+            path = self.folder / f"{_digest(name)}.base"
             if not path.exists():
                 self._write(name, path)
             corpus = self._open[name] = open_base(path)
@@ -87,8 +87,11 @@ class SharedBases(Mapping[str, Corpus]):
             made = self._make()  # let go of at once: from here on the files are the bases
             write_base(path, made[name])
             for other in set(made) - {name}:
-                digest = hashlib.blake2b(other.encode(), digest_size=8).hexdigest()
-                write_base(self.folder / f"{digest}.base", made[other])
+                write_base(self.folder / f"{_digest(other)}.base", made[other])
+
+
+def _digest(name: str) -> str:
+    return hashlib.blake2b(storable(name).encode(), digest_size=8).hexdigest()
 
 
 def write_base(path: Path, corpus: Corpus) -> None:

@@ -1,0 +1,88 @@
+"""Text that others wrote (models, servers, files), made fit for where it goes.
+
+Logs keep such text exactly: JSON spells out whatever UTF-8 cannot hold. Everything else that has to
+be UTF-8 (Parquet, pages, tokenizers, requests) gets `storable` text, and everything that people
+look at gets `shown` text, which can neither repaint a terminal nor turn its neighbours around.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+BROKEN = "\N{REPLACEMENT CHARACTER}"
+
+_HALF_PAIRS = re.compile("[\ud800-\udfff]")
+"""Halves of surrogate pairs: JSON and file names can carry them, UTF-8 cannot."""
+_COMBINING = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+_UNSAFE = re.compile(
+    # Control codes except tabs and new lines, and what no file format for text can hold.
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+    # What turns the direction of the text around it, or cannot be seen and hides something.
+    "|[\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+    "|[\U000e0000-\U000e007f]"
+    # Marks piled up on one letter cover the lines above and below it.
+    f"|(?<=[{_COMBINING}]{{8}})[{_COMBINING}]+"
+)
+# An underscore inside a word is no emphasis, and names are full of them.
+_MARKDOWN = re.compile(r"([\\`*\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+def storable(text: str) -> str:
+    """Return text that UTF-8 can hold: half a surrogate pair becomes a replacement character."""
+    return text if text.isascii() else _HALF_PAIRS.sub(BROKEN, text)
+
+
+def storable_values(value: Any) -> Any:
+    """Make every text in plain data storable: in lists, and in the names and values of objects."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {storable_values(name): storable_values(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(storable_values, value))
+    return value
+
+
+def readable_json(value: Any, **settings: Any) -> str:
+    """Write JSON that people can read: letters as they are, and nothing that UTF-8 cannot hold."""
+    return storable(json.dumps(value, ensure_ascii=False, **settings))
+
+
+def shown(text: str) -> str:
+    """Return text that is safe to show: lines and tabs stay, whatever acts on a screen does not."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub(BROKEN, text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def one_line(text: str, limit: int = 0) -> str:
+    """Return text that is safe to show on one line, its middle cut at `limit` characters."""
+    if limit and len(text) > 64 * limit:
+        text = f"{text[: 32 * limit]} {text[-32 * limit :]}"  # only the ends can be seen
+    line = shown(" ".join(text.split()))
+    if not line.isprintable():  # what joins letters, or is no letter yet, has no place in a table
+        line = "".join(char if char.isprintable() else BROKEN for char in line)
+    if not limit or len(line) <= limit:
+        return line
+    head, tail = line[: limit * 2 // 3], line[3 + limit * 2 // 3 - limit :]
+    return f"{_whole_words(head)} … {_whole_words(tail[::-1])[::-1]}"
+
+
+def _whole_words(text: str) -> str:
+    """Drop a last word that was cut, unless it is most of the text."""
+    kept = text.rpartition(" ")[0].rstrip()
+    return kept if 2 * len(kept) > len(text) else text
+
+
+def for_page(text: str) -> str:
+    """Return text that is text and nothing else, wherever in HTML or SVG it is put."""
+    return html.escape(shown(text))
+
+
+def for_markdown(text: str) -> str:
+    """Return text on one line that Markdown shows as it is."""
+    return _MARKDOWN.sub(r"\\\1", one_line(text))
