@@ -4,6 +4,7 @@ Runs share the GPU: the same fold on the same tasks in both engines, with vLLM a
 sampler as verl's rollout server; a curator with tools; memory alone against a model that vLLM
 serves; and a run that is killed and resumed. Prints one table, a line a run.
 
+    python benchmarks/cluster_gpu.py --out runs/cluster-demo
     python scripts/warm_up_fold.py --model models/smollm2 --data data/squad --out models/warm
     python benchmarks/cluster_gpu.py --model models/warm --data data/squad --out runs/cluster
 """
@@ -25,19 +26,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from recollect.config.presets import DEMO_MODEL
+
 RECOLLECT = (sys.executable, "-m", "recollect")
 RUNS = ("embedded", "vllm", "own", "curator", "memory", "killed")
 VERL = "actor_rollout_ref.rollout"
 
 
 def fold(options: argparse.Namespace, name: str, steps: int) -> list[str]:
-    """Return the command of a fold over SQuAD, the same for every engine."""
+    """Return the command of a fold, the same for every engine: over SQuAD, or the demo's."""
+    own = ["demo", "--model.device", "auto"]
+    if options.model:
+        own = ["squad", "--model.path", str(options.model), "--tasks.folder", str(options.data),
+               "--rollout.n", "8", "--updates-per-step", "1",
+               "--optim.warmup-steps", "2"]  # fmt: skip
     return [
-        *RECOLLECT, "train", "squad", "--name", name, "--folder", str(options.out),
-        "--model.path", str(options.model), "--tasks.folder", str(options.data),
+        *RECOLLECT, "train", *own, "--name", name, "--folder", str(options.out),
         "--steps", str(steps), "--test-freq", str(steps), "--save-freq", "2",
-        "--rollout.tasks", "32", "--rollout.n", "8", "--updates-per-step", "1",
-        "--optim.warmup-steps", "2", "--val.tasks", str(options.n), "--val.lengths",
+        "--val.tasks", str(options.n), "--val.lengths",
     ]  # fmt: skip
 
 
@@ -80,8 +86,9 @@ async def kill_after_checkpoint(process: asyncio.subprocess.Process, folder: Pat
 async def serve(options: argparse.Namespace, port: int) -> asyncio.subprocess.Process:
     """Serve the fixed model with vLLM, and wait until it answers."""
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model",
-               str(options.model), "--port", str(port), "--gpu-memory-utilization", "0.1",
-               "--max-model-len", "2048", "--enforce-eager"]  # fmt: skip
+               str(options.model or DEMO_MODEL), "--port", str(port),
+               "--gpu-memory-utilization", "0.1",
+               "--enforce-eager"]  # fmt: skip
     with (options.out / "serve.log").open("a") as file:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
@@ -155,8 +162,8 @@ def line(options: argparse.Namespace, name: str) -> str:
 async def main() -> None:
     """Run what is asked for, at the same time, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", type=Path, help="a warm model; without it the demo's")
+    parser.add_argument("--data", type=Path, help="of SQuAD, for that model")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=RUNS, default=RUNS)
     parser.add_argument("--steps", type=int, default=12)
