@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -222,3 +223,11 @@ def test_a_terminal_that_knows_only_ascii_gets_the_report_too():
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     assert b"0.977" in done.stdout
+
+
+def test_what_could_not_be_measured_is_counted_apart_wherever_accuracies_are_shown():
+    lost = replace(HALF, unmeasured=7)
+    card = " ".join(text(report_card(replace(REPORT, after=lost))).split())
+    page = report_markdown(replace(REPORT, after=lost))
+    assert "failed unmeasured" in card and "| failed | unmeasured |" in page and "| 7 |" in page
+    assert "unmeasured" not in text(report_card(REPORT)) + report_markdown(REPORT)

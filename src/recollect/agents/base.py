@@ -7,6 +7,7 @@ calls the functions here, which say what happens where an agent has no such meth
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
 
 from recollect.agents.estimates import USUAL, Lengths, Work
@@ -15,6 +16,7 @@ from recollect.chat.chat import Chats
 from recollect.chat.rendering import Tokenizer
 from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
+from recollect.policies.client import Endpoint
 from recollect.types import Task
 
 T = TypeVar("T")
@@ -76,6 +78,14 @@ class Bindable(Protocol):
         """Return a copy that holds what it needs."""
 
 
+@runtime_checkable
+class Asks(Protocol):
+    """An agent or reward that asks servers of its own."""
+
+    def servers(self) -> Mapping[str, Endpoint]:
+        """Return where they are, by the name of its setting; all are asked before a run starts."""
+
+
 def open_memory(agent: Agent, task: Task) -> Memory:
     """Open the memory that an episode starts with."""
     return agent.new_memory(task) if isinstance(agent, Remembers) else TextMemory()
@@ -115,6 +125,11 @@ def check_part(part: object, resources: Resources) -> None:
 def bound(part: T, resources: Resources) -> T:
     """Give an agent or a reward what it needs from the run."""
     return part.bind(resources) if isinstance(part, Bindable) else part
+
+
+def servers_of(part: object) -> Mapping[str, Endpoint]:
+    """Return the servers that an agent or a reward asks."""
+    return part.servers() if isinstance(part, Asks) else {}
 
 
 def is_ours(part: object) -> bool:

@@ -24,6 +24,8 @@ from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
 from recollect.evaluation.setup import default_folder, enter, known_agents, set_up
 from recollect.evaluation.tables import cost_table, judge_table, score_table
 from recollect.policies.cached import RemoteModel
+from recollect.policies.client import Endpoint
+from recollect.policies.presence import check_servers
 from recollect.rewards.judge import strict_judge
 
 VERDICTS = "verdicts.sqlite"
@@ -36,6 +38,8 @@ def run_eval(options: EvalOptions, command: str) -> int:
     check_metrics(options.metrics)
     setup = set_up(options, known_agents(options))
     folder = options.out or default_folder(options)
+    if options.judge:
+        check_servers({"judge": Endpoint(options.judge, options.judge_model)})
     with console.status("opening the model"):
         opened = open_models(options)
     store = EvaluationFolder(folder, options.retry_failed)

@@ -167,4 +167,5 @@ def _accuracy(row: Mapping[str, Any]) -> Accuracy:
         row["val/accuracy"],
         row["val/low"],
         row["val/high"],
+        int(row.get("val/unmeasured") or 0),
     )

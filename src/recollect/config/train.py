@@ -47,6 +47,7 @@ MAY_CHANGE = (
     *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
     *("models.memory", "models.answer", "models.api_key_env", "models.timeout"),
     *("models.retries", "models.backoff", "models.concurrency", "models.grace"),
+    *("reward.reader_url", "reward.judge_url", "reward.answers", "embed.url", "embed.device"),
 )
 """Settings that a resumed run may change: where and how fast it runs, not what it learns."""
 

@@ -71,7 +71,7 @@ def plain_table(padding: int = 3) -> Table:
 
 
 def accuracy_table(names: Sequence[Text], rows: Sequence[tuple[Sequence[str], Accuracy]]) -> Table:
-    """Show accuracies with all that belongs to them: the interval, n, and how many failed."""
+    """Show accuracies with their intervals, n, and how many failed or could not be measured."""
     table = plain_table(padding=2)
     for name in names:
         # A lone name is a heading: tables below one another line up.
@@ -80,7 +80,8 @@ def accuracy_table(names: Sequence[Text], rows: Sequence[tuple[Sequence[str], Ac
         table.add_column(header, justify="right", no_wrap=True)
     # The one column that may be cut: every number beside it must stay whole.
     table.add_column(Text("0" + "1".rjust(BAR - 1), no_wrap=True, overflow="crop"))
-    for header in ("n", "failed"):
+    unmeasured = any(a.unmeasured for _, a in rows)
+    for header in ("n", "failed", *(["unmeasured"] if unmeasured else [])):
         table.add_column(header, justify="right", no_wrap=True)
     for labels, a in rows:
         table.add_row(
@@ -90,6 +91,7 @@ def accuracy_table(names: Sequence[Text], rows: Sequence[tuple[Sequence[str], Ac
             interval_bar(a.low, a.mean, a.high),
             str(a.n),
             Text(str(a.failed), "yellow" if a.failed else ""),
+            *([Text(str(a.unmeasured), "yellow" if a.unmeasured else "")] if unmeasured else []),
         )
     return table
 

@@ -129,6 +129,8 @@ class Display:
                 self._line(
                     f"step {step:>{len(str(self.total))}}/{self.total}  {name} accuracy"
                     f" {a.mean:.3f} [{a.low:.3f}, {a.high:.3f}]  n {a.n}  failed {a.failed}"
+                    + f"  unmeasured {a.unmeasured}"
+                    * (a.unmeasured > 0)
                 )
 
     def note(self, text: str) -> None:

@@ -65,7 +65,14 @@ def report_markdown(report: Report) -> str:
     if report.lengths:
         lines += ["", "## Accuracy at multiples of the training length", ""]
         lines += _markdown_table("length", _lengths(report))
-    lines += ["", "Intervals are 95%. A failed episode counts as wrong.", "", "## The run", ""]
+    lines += [
+        "",
+        "Intervals are 95%. A failed episode counts as wrong; one without a result, because what"
+        " measures it failed, is in no mean.",
+        "",
+        "## The run",
+        "",
+    ]
     for name, value in _facts(report):
         text = f"`{one_line(value)}`" if name in ("run", "next") else for_markdown(value)
         lines.append(f"- {name}: {text}")
@@ -103,8 +110,12 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _markdown_table(head: str, rows: Sequence[tuple[str, Accuracy]]) -> list[str]:
-    lines = [f"| {head} | accuracy | 95% interval | n | failed |", "|---|---|---|---|---|"]
+    unmeasured = any(a.unmeasured for _, a in rows)
+    more = " unmeasured |" if unmeasured else ""
+    lines = [f"| {head} | accuracy | 95% interval | n | failed |{more}"]
+    lines += ["|---|---|---|---|---|" + "---|" * unmeasured]
     return lines + [
         f"| {name} | {a.mean:.3f} | {a.low:.3f} to {a.high:.3f} | {a.n} | {a.failed} |"
+        + f" {a.unmeasured} |" * unmeasured
         for name, a in rows
     ]

@@ -27,12 +27,12 @@ from recollect.policies.client import (
     WrongTokens,
 )
 from recollect.policies.http import WireError
+from recollect.policies.presence import find_entry, no_answer
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker, read_completion
 from recollect.types import Sampling
 
 PROBE = "The quick brown fox jumps over the lazy dog. 1, 2, 3,"
 PROBE_TOKENS = 8
-LONGEST_NAME = 1024
 
 
 def connect(
@@ -110,7 +110,7 @@ class _Search:
     async def model(self) -> Model:
         """Ask, decide, and let go of the connections: they belong to this event loop."""
         try:
-            entry = await self._entry()
+            entry = await find_entry(self.client)
             name: str = entry["id"]
             tokenizer, guessed = self._tokenizer(entry)
             window = self.window or _whole(entry.get("max_model_len")) or 1 << 30
@@ -122,45 +122,6 @@ class _Search:
             return Model(policy, renderer, False, self.sampling, window)
         finally:
             self.client.close()
-
-    async def _entry(self) -> dict[str, Any]:
-        """Return what the server says about the model it is to speak with."""
-        try:
-            listed = (await self.client.get("/models", 30.0)).get("data")
-        except (WireError, EndpointError) as error:
-            raise self._no_answer(error) from None
-        listed = listed if isinstance(listed, list) else []
-        entries = [e for e in listed if isinstance(e, dict) and _is_name(e.get("id"))]
-        if not entries:
-            raise UserError(f"{self.url} serves no model", "start the server with a model")
-        names: list[str] = [e["id"] for e in entries]
-        wanted = self.client.endpoint.model
-        if not wanted and len(entries) == 1:
-            return entries[0]
-        if wanted in names:
-            return entries[names.index(wanted)]
-        some = ", ".join(map(_shown, names[:8]))
-        some += f" and {len(names) - 8} more" if names[8:] else ""
-        what = f"does not serve {wanted!r}" if wanted else f"serves {len(names)} models"
-        raise UserError(f"{self.url} {what}", f"name one that it serves: {some}")
-
-    def _no_answer(self, error: BaseException) -> UserError:
-        endpoint = self.client.endpoint
-        if isinstance(error, Rejected) and str(error)[:3] in ("401", "403"):
-            return UserError(
-                f"{self.url} refuses the key ({error})",
-                f"put the server's key into the environment variable {endpoint.api_key_env}",
-            )
-        if isinstance(error, Rejected | EndpointError) and not isinstance(error, ServerError):
-            return UserError(
-                f"{self.url} answers, but lists no models ({error})",
-                "give the address up to and with /v1, such as http://localhost:8000/v1",
-            )
-        return UserError(
-            f"no model answers at {self.url} ({error})",
-            "start its server and wait until it is ready (recollect serve FOLDER, or vllm serve"
-            " MODEL), and check the address: it ends in /v1",
-        )
 
     def _tokenizer(self, entry: dict[str, Any]) -> tuple[Tokenizer | None, bool]:
         """Return a tokenizer, and whether it is only a guess."""
@@ -193,7 +154,7 @@ class _Search:
                 ) from None
             return None
         except (WireError, EndpointError) as error:
-            raise self._no_answer(error) from None
+            raise no_answer(self.client.endpoint, error) from None
         said = bool(text.strip())  # without a word nothing tells a guess from another tokenizer
         if _agree(tokenizer, ids, text) and (said or not guessed):
             return policy
@@ -232,7 +193,7 @@ class _Search:
             except BoundaryError as error:
                 if isinstance(error.cause, Rejected) and "max_completion_tokens" in str(error):
                     continue
-                raise self._no_answer(error.cause) from None
+                raise no_answer(self.client.endpoint, error.cause) from None
         raise UserError(
             f"{_shown(name)} at {self.url} takes no limit of tokens", "serve another model"
         )
@@ -240,10 +201,6 @@ class _Search:
 
 def _shown(name: str) -> str:
     return one_line(name, 100)
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME
 
 
 def _whole(value: Any) -> int:

@@ -20,6 +20,7 @@ from recollect.memory.retrieval import Passage, Retrieval
 from recollect.memory.store import Store
 from recollect.metrics import Metric, find_metric
 from recollect.policies.cached import RemoteModel
+from recollect.policies.client import Endpoint
 from recollect.rewards.answers import tool_use
 from recollect.rewards.base import Score
 from recollect.rewards.judge import Judge
@@ -117,6 +118,15 @@ class MemoryDelta:
                 "start from the preset curator or locomo",
             )
         resources.require_vectors({"reward.retrieval": self.retrieval.mode})
+
+    def servers(self) -> dict[str, Endpoint]:
+        """Return where the reader and the judge are."""
+        found = {}
+        if self.reader_url:
+            found["reader_url"] = Endpoint(self.reader_url)
+        if self.judge_url:
+            found["judge_url"] = Endpoint(self.judge_url, self.judge_model)
+        return found
 
     def bind(self, resources: Resources) -> MemoryDelta:
         """Open the reader and the judge that the settings name."""

@@ -26,7 +26,7 @@ from recollect.train.critic import load_critic
 from recollect.train.lengths import check_tasks
 from recollect.train.roles import Cast
 from recollect.train.watcher import Watcher, counter
-from recollect.train.wiring import make_agent, make_reward
+from recollect.train.wiring import ask_servers, make_agent, make_reward
 
 
 @dataclass
@@ -49,6 +49,7 @@ class Learner:
 
         What is needed for nothing but learning, a critic, is loaded only if `learns`.
         """
+        ask_servers(config)  # before a model is loaded, which takes a while
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
         cast = Cast.open(config.models, config.model, ahead=bool(config.rollout.ahead))
         check_window(config.agent, cast.window)

@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recollect.agents.base import Agent, bound
+from recollect.agents.base import Agent, bound, servers_of
 from recollect.agents.resources import Resources, Stores
 from recollect.chat.chat import Model
 from recollect.config.train import EmbedConfig, TrainConfig
 from recollect.memory.corpus import Corpus
 from recollect.memory.leases import MemoryStoreManager
 from recollect.memory.store import Embed
+from recollect.policies.presence import check_servers
 from recollect.rewards.answers import WithMemoryRecall
 from recollect.rewards.base import Reward
 from recollect.tasks.base import RememberedFamily, TaskFamily
@@ -56,6 +57,15 @@ def _opening(
     opens: OpenStores, tasks: TaskFamily, embed: EmbedConfig
 ) -> Callable[[], Stores] | None:
     return partial(opens, tasks, embed) if isinstance(tasks, RememberedFamily) else None
+
+
+def ask_servers(config: TrainConfig) -> None:
+    """Refuse a run whose servers do not answer: those of fixed models, readers and judges."""
+    models = config.models
+    roles = [role for role in models.fixed if models.is_served(role)]
+    check_servers({f"models.{role}": models.endpoint(role) for role in roles}, strict=True)
+    for section, part in (("agent", config.agent), ("reward", config.reward)):
+        check_servers({f"{section}.{name}": at for name, at in servers_of(part).items()})
 
 
 def open_embedder(embed: EmbedConfig) -> Embed:

@@ -32,6 +32,7 @@ from recollect.engines.verl.launch.translate import (
 from recollect.engines.verl.run.folder import placed, prepare
 from recollect.engines.verl.worker.bases import SHARED_MEMORY, sweep
 from recollect.errors import UserError
+from recollect.train.wiring import ask_servers
 
 ENTRY = "recollect.engines.verl.main"
 LENGTHS = (
@@ -139,6 +140,7 @@ def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
     """Write the run's folder, start verl and wait for it; return its exit status."""
     check_installed()
     check_model(plan.config.model.path)
+    ask_servers(plan.config)
     write_folder(plan)
     try:
         return wait_for(plan.command, environment() | dict(more or {}))
