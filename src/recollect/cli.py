@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from recollect.distribution import install
 from recollect.errors import UserError
 from recollect.foreign import shown
+from recollect.runs.stopping import Interrupts, heard, status_of
 
 if TYPE_CHECKING:
     from recollect.config.train import TrainConfig
@@ -69,10 +70,15 @@ every node of a running cluster.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit status; `| head` may close our output early."""
+    """Run one verb and return its exit status; `| head` may close our output early.
+
+    The status is 0 if all went well, 1 or 2 if not, and 128 + a signal's number if that stopped it.
+    """
+    interrupts = Interrupts()
     try:
         try:
-            status = _run(list(sys.argv[1:] if argv is None else argv))
+            with interrupts():
+                status = _run(list(sys.argv[1:] if argv is None else argv))
         except SystemExit:
             _flush()
             raise
@@ -80,13 +86,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except KeyboardInterrupt:
         print("recollect: stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        if not _unread():
+        return interrupts.status
+    except OSError as error:
+        status = _output_failed(error)
+        if not status:
             raise
+        return status
+
+
+def _output_failed(error: OSError) -> int:
+    """Return the exit status if our output cannot be written; 0 if something else went wrong."""
+    from contextlib import suppress
+    from pathlib import Path
+
+    from recollect.files import FULL, refusal
+
+    if isinstance(error, BrokenPipeError) and _unread():
+        status = 141  # what a shell shows for a program that SIGPIPE ended
+    elif error.errno in FULL:
+        print(f"recollect: {refusal(error, Path('the output'))}", file=sys.stderr)
+        status = 1
+    else:
+        return 0
+    with suppress(OSError):  # a stand-in has no number
         # Python flushes once more at the end, and would complain of it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # what a shell shows for a program that SIGPIPE ended
+    return status
 
 
 def _flush() -> None:
@@ -107,33 +132,22 @@ def _unread() -> bool:
 def importing(what: str = "", extra: str = "local") -> Iterator[None]:
     """Import what a verb needs: a missing package names the extra that brings it.
 
-    Ctrl-C ends the process at once here. Nothing has started yet, and a library that is interrupted
-    while it is imported may print a traceback or raise another error.
+    A signal ends the process at once here. Nothing has started yet, and a library that is
+    interrupted while it is imported may print a traceback or raise another error.
     """
-    import signal
-    import threading
 
-    def leave(_signal: int, _frame: object) -> None:
+    def leave(number: int, _frame: object) -> None:
         os.write(2, b"recollect: stopped\n")
-        os._exit(130)
+        os._exit(status_of(number))
 
-    # A process that ignores Ctrl-C, as under nohup, or a thread keeps what it has.
-    ours = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if ours:
-        signal.signal(signal.SIGINT, leave)
     try:
-        yield
+        with heard(leave):
+            yield
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
         if not what or package == "recollect":
             raise
         raise UserError(f"{what} needs {package or error}", install(extra)) from error
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def find_package(name: str) -> None:

@@ -42,6 +42,8 @@ _FIXES = {
     errno.EMFILE: "allow more open files (ulimit -n), then type the same command",
     errno.ENFILE: "close other programs, then type the same command",
 }
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""What is never our mistake, wherever it happens."""
 _BLOCK = 1 << 16
 
 

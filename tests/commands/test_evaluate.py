@@ -59,7 +59,7 @@ def test_a_row_for_every_length(capsys, model):
 def test_a_failed_episode_is_shown_and_counts_as_wrong(capsys, model):
     """A chunk of four hundred facts does not fit the window, and every episode fails."""
     long = ("--tasks.distractors", "400", "--val.lengths", "1")
-    assert evaluate(model, *long) == 0
+    assert evaluate(model, *long) == 1
     ((_times, mean, low, high, n, failed),) = rows(capsys.readouterr().out)
     assert (mean, low, n, failed) == (0, 0, 6, 6)
     assert high > 0.3  # six failures prove little

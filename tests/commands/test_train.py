@@ -39,7 +39,15 @@ def start(folder: Path, model: Path, *more: str) -> subprocess.Popen[str]:
     command += ["--model.path", str(model), "--folder", str(folder)]
     pipe = subprocess.PIPE
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+    return subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, env=environment, preexec_fn=hear_signals
+    )
+
+
+def hear_signals() -> None:
+    """Undo what a shell does to background processes, which the tests may be."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[str]) -> str:
@@ -151,15 +159,25 @@ def test_killed_at_any_moment_it_ends_the_same(whole, model, tmp_path):
     assert_same(run, whole)
 
 
-def test_ctrl_c_leaves_a_resumable_run(whole, model, tmp_path):
-    process = start(tmp_path, model)
-    wait_for(process, lambda: logged(tmp_path / "demo") >= 2)
-    process.send_signal(signal.SIGINT)
-    out = finish(process)
-    assert "goes on from there" in out and "Report card" not in out
-    assert 1 <= len(numbers(tmp_path / "demo")) < 9
+def test_a_signal_saves_the_run_and_the_status_names_it(whole, model, tmp_path):
+    """SIGTERM does not wait for the step under way; a second signal during the save is harmless."""
+    run = tmp_path / "demo"
+    for asked in ((signal.SIGINT,), (signal.SIGTERM,), (signal.SIGHUP,), (signal.SIGTERM,) * 2):
+        before = logged(run)
+        process = start(tmp_path, model, "--save-freq", "100")
+        wait_for(process, lambda known=before: logged(run) > max(known, 1))
+        for number in asked:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=280)
+        assert process.returncode == 128 + asked[0], out + err
+        assert "Report card" not in out and "Traceback" not in err
+        if len(asked) == 1:
+            assert "resumes from there" in out
+            saved = max((run / "checkpoints").glob("step-*"))
+            assert int(saved.name[5:]) == numbers(run)[-1]["step"], "all that was done is saved"
+            assert 1 <= len(numbers(run)) < 9
     finish(start(tmp_path, model))
-    assert_same(tmp_path / "demo", whole)
+    assert_same(run, whole)
 
 
 def test_a_damaged_checkpoint_is_passed_over(whole, model, tmp_path):

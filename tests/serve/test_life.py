@@ -235,7 +235,7 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path, monkeypatch):
         assert remote.exact and remote.window == 4096
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
-        assert (process.returncode, out) == (0, "stopping\n"), err
+        assert (process.returncode, out) == (128 + signal.SIGTERM, "stopping\n"), err
         assert "Traceback" not in err
     finally:
         process.kill()

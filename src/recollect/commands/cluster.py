@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -20,6 +19,7 @@ from recollect.engines.verl.launch.start import Launch, launch, plan_launch
 from recollect.engines.verl.launch.translate import ROLLOUT, name_of, written
 from recollect.errors import UserError
 from recollect.files import write_text
+from recollect.runs.stopping import STOPS, status_of
 
 
 def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool) -> int:
@@ -34,13 +34,13 @@ def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool)
         console.print(Text(plan.shown, "cyan"), soft_wrap=True)
         return 0
     report = finish(plan, console, ENVIRONMENT if options.cpu else {})
-    return 0 if report else 130
+    return report if isinstance(report, int) else 0
 
 
 def train_and_report_on_cluster(
     config: TrainConfig, overrides: Sequence[str], cpu: bool = False
-) -> Report | None:
-    """Train on verl and report like a run of the embedded engine; None if it was stopped."""
+) -> Report | int:
+    """Train on verl and report like a run of the embedded engine; a status if it was stopped."""
     plan = plan_launch(config, on_cpu(overrides) if cpu else overrides)
     return finish(plan, open_console(), ENVIRONMENT if cpu else {})
 
@@ -54,16 +54,16 @@ def on_cpu(overrides: Sequence[str]) -> list[str]:
 
 def finish(
     plan: Launch, console: Console, environment: Mapping[str, str] | None = None
-) -> Report | None:
-    """Start a run, wait for its end, and show what it came to; None if it was stopped."""
+) -> Report | int:
+    """Start a run, wait for its end, and show what it came to; a status if it was stopped."""
     status = launch(plan, environment)
-    if status in (130, -signal.SIGINT):
-        console.print("stopped; the same command goes on from its last checkpoint")
-        return None
+    if status in map(status_of, STOPS):
+        console.print("stopped; the same command resumes from the last checkpoint")
+        return status
     if status:
         raise UserError(
             f"the run on verl ended with status {status}",
-            "see what it said above; the same command goes on from its last checkpoint",
+            "see what it said above; the same command resumes from the last checkpoint",
         )
     from recollect.commands.dry_run import count_parameters
     from recollect.commands.train import make_report

@@ -23,12 +23,15 @@ from recollect.evaluation.results import NAME, JudgeError, Results, save
 from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
 from recollect.evaluation.setup import default_folder, enter, known_agents, set_up
 from recollect.evaluation.tables import cost_table, judge_table, score_table
+from recollect.foreign import one_line
 from recollect.policies.cached import RemoteModel
 from recollect.policies.client import Endpoint
 from recollect.policies.presence import check_servers
 from recollect.rewards.judge import strict_judge
 
 VERDICTS = "verdicts.sqlite"
+SHOWN = 600
+"""Characters of an error that are shown."""
 
 
 def run_eval(options: EvalOptions, command: str) -> int:
@@ -119,4 +122,20 @@ def _finish(console: Console, folder: Path, results: Results) -> int:
         console.print()
     text = f"results in {folder / NAME}\nreport in {report} and {page}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
-    return 0
+    return _say_failures(console, folder, results)
+
+
+def _say_failures(console: Console, folder: Path, results: Results) -> int:
+    """Say how many episodes failed, and why the first one did; return 1 if all did, else 0."""
+    episodes = sum(cell.cost.episodes for cell in results.cells)
+    if not results.n_failed:
+        return 0
+    failure = next(r["failure"] for r in read_episodes(folder) if r["failure"])
+    cause = f"{failure['boundary']}: {failure['kind']}: {one_line(failure['message'], SHOWN)}"
+    text = f"{results.n_failed} of {episodes} episodes failed; the first one at {cause}"
+    console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    if results.n_failed < episodes:
+        return 0
+    again = "no answer was measured: fix the cause, then add --retry-failed to the same command"
+    console.print(again, markup=False, highlight=False, soft_wrap=True)
+    return 1

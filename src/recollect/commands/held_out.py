@@ -19,13 +19,13 @@ from recollect.train.watcher import Watcher
 
 
 def run_held_out(config: TrainConfig) -> int:
-    """Measure and print a table."""
+    """Measure and print a table; return 1 if every episode failed."""
     console = open_console()
     with console.status("loading") as status:
         rows = asyncio.run(evaluate(config, StatusLine(status)))
     lines = [([f"{times}x the text"], result) for times, result in rows.items()]
     console.print(accuracy_table([Text("Held-out accuracy", "bold")], lines))
-    return 0
+    return 1 if all(result.failed == result.n for result in rows.values()) else 0
 
 
 async def evaluate(config: TrainConfig, watcher: Watcher) -> dict[int, Accuracy]:

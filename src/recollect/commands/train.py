@@ -23,19 +23,23 @@ from recollect.foreign import storable_values
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
 from recollect.runs.run import Run, read_records
+from recollect.runs.stopping import status_of
 from recollect.runs.trackers import Tracker, open_trackers
 from recollect.train.loop import Outcome, train
 from recollect.train.rollouts import Learner, nothing_learns
 
 
 def run_training(config: TrainConfig) -> int:
-    """Train as configured, to the end or until it is stopped."""
-    train_and_report(config)
-    return 0
+    """Train as configured, to the end or until it is stopped; return the exit status."""
+    report = train_and_report(config)
+    return report if isinstance(report, int) else 0
 
 
-def train_and_report(config: TrainConfig) -> Report | None:
-    """Train as configured, show it, and leave a report in the run folder; None if stopped."""
+def train_and_report(config: TrainConfig) -> Report | int:
+    """Train as configured, show it, and leave a report in the run folder.
+
+    A run that was stopped has no report but an exit status.
+    """
     console = open_console()
     if not config.models.learning:
         raise nothing_learns()
@@ -55,8 +59,8 @@ def train_and_report(config: TrainConfig) -> Report | None:
             console.print(rollout_table(outcome.groups))
         if not outcome.finished:
             again = "the same command" + " with --resume auto" * (config.resume != "auto")
-            console.print(f"stopped after step {outcome.step}; {again} goes on from there")
-            return None
+            console.print(f"stopped after step {outcome.step}; {again} resumes from there")
+            return status_of(outcome.signal)
         report = make_report(config, run, outcome)
         run.write_text("report.md", report_markdown(report))
         console.print(report_card(report))

@@ -185,10 +185,10 @@ class Run:
         lines = Lines(path)  # takes away a line that a kill cut short
         lines.close()
         records = list(read_records(self.folder))
-        if lines.torn and (last := records[-1]["step"] if records else 0) < step:
-            self.notes.append(
-                f"{path}, line {len(records) + 1} was cut short: metrics after step {last} are lost"
-            )
+        last = records[-1]["step"] if records else 0
+        if last < step and (records or lines.torn):
+            why = f"line {len(records) + 1} was cut short" if lines.torn else "lines are missing"
+            self.notes.append(f"{path}, {why}: the metrics after step {last} are lost")
         kept = [record for record in records if record["step"] <= step]
         if len(kept) < len(records):
             self.write_text(METRICS, "".join(_line(record) + "\n" for record in kept))

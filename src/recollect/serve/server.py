@@ -18,6 +18,7 @@ from recollect.errors import UserError
 from recollect.files import write_text
 from recollect.foreign import one_line
 from recollect.models.model import LoadedModel
+from recollect.runs.stopping import STOPS, status_of
 from recollect.serve.app import make_app
 from recollect.serve.engine import Engine
 from recollect.serve.service import Service
@@ -37,30 +38,37 @@ class Serving:
 
 
 def run_server(config: ServeConfig) -> int:
-    """Serve until a signal says to stop."""
+    """Serve until a signal says to stop; return the exit status that names it."""
     key = _api_key(config)  # mistakes come before minutes of loading
     source = find_source(config.checkpoint)
     if config.ready_file:
         config.ready_file.unlink(missing_ok=True)  # an earlier server's address
     with _bind(config) as listener:
         model = source.load(config.device, config.threads, config.dtype)
-        asyncio.run(_until_signal(model, source, config, listener, key))
-    return 0
+        return status_of(asyncio.run(_until_signal(model, source, config, listener, key)))
 
 
 async def _until_signal(
     model: LoadedModel, source: ModelSource, config: ServeConfig, listener: socket.socket, key: str
-) -> None:
+) -> int:
     name = config.name or source.name
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[int] = loop.create_future()
+
+    def stop(number: int) -> None:
+        if not told.done():  # another signal does not end what is under way
+            told.set_result(number)
+
+    for heard in STOPS:
+        if signal.getsignal(heard) != signal.SIG_IGN:
+            loop.add_signal_handler(heard, stop, heard)
     async with serving(model, name, config, listener, key, source.folder) as server:
         if config.ready_file:
             write_text(config.ready_file, server.url + "\n")
         print(f"serving {one_line(name)} at {server.url}", flush=True)
-        await told.wait()
+        number = await told
         print("stopping", flush=True)
+        return number
 
 
 @asynccontextmanager

@@ -6,19 +6,17 @@ optimiser and the step's number, so a run that is killed and resumed equals one 
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from recollect.accuracy import Accuracy, accuracy, by_category
 from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.runs.run import Run
+from recollect.runs.stopping import stop_requested
 from recollect.train import checkpoint
 from recollect.train import metrics as report
 from recollect.train.comparison import differs
@@ -47,6 +45,8 @@ class Outcome:
     """... and those of its adapters, where only these are trained."""
     finished: bool = False
     """Whether the configured number of steps was reached."""
+    signal: int = 0
+    """What stopped it before."""
     groups: list[Group] = field(default_factory=list)
     """The last step's rollouts."""
     lengths: dict[int, Accuracy] = field(default_factory=dict)
@@ -88,12 +88,15 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
         run.log(0, metrics | clock.times)
         watcher.step(0, metrics, [])
 
-    with stop_requested(watcher) as stopping:
-        while outcome.step < config.steps and not stopping():
+    with stop_requested(watcher.note) as stopping:
+        while outcome.step < config.steps and not stopping:
             step = outcome.step + 1
             clock = report.Clock()
             try:
-                outcome.groups = await batches.take(step)
+                groups = await stopping.unless_urgent(batches.take(step))
+                if groups is None:
+                    break
+                outcome.groups = groups
                 refuse_dead(outcome.groups, f"step {step}")
                 refuse_silent(outcome.groups, config.models.learning, f"step {step}")
             except UserError:  # such as a server that is gone
@@ -129,6 +132,7 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             watcher.step(step, metrics | clock.times, outcome.groups)
         if outcome.step:
             run.save(outcome.step, save)
+        outcome.signal = stopping.number
 
     outcome.finished = outcome.step >= config.steps
     if outcome.finished:
@@ -205,21 +209,3 @@ def refuse_silent(groups: list[Group], learning: Sequence[str], when: str) -> No
         "make a role trainable in which the agent speaks (--models.memory, --models.answer), or"
         " choose another agent",
     )
-
-
-@contextmanager
-def stop_requested(watcher: Watcher) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C end the run after its step, saved; the second one ends it at once."""
-    asked = False
-
-    def ask(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        asked = True
-        signal.signal(signal.SIGINT, before)
-        watcher.note("stopping after this step; press Ctrl-C again to stop at once")
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -95,9 +95,7 @@ def servers(folder: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:  # it ended just now
             continue
-        if b"recollect.commands.stages.child" in words and any(
-            str(folder).encode() in w for w in words
-        ):
+        if b"recollect.runs.child" in words and any(str(folder).encode() in w for w in words):
             found.append(int(path.parent.name))
     return found
 

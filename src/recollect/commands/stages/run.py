@@ -49,8 +49,8 @@ def run_stages(plan: StagePlan) -> int:
                 console.print("finished earlier", style="bright_black")
                 continue
             report = run_stage(stage, plan, console)
-            if report is None:
-                return 0
+            if isinstance(report, int):
+                return report
             results[stage.name] = make_result(stage, report)
             write_results(plan.folder, list(results.values()))
         done = [results[stage.name] for stage in plan.stages]
@@ -59,8 +59,8 @@ def run_stages(plan: StagePlan) -> int:
     return 0
 
 
-def run_stage(stage: Stage, plan: StagePlan, console: Console) -> Report | None:
-    """Train one stage to its end, with the fixed model served; None if it was stopped."""
+def run_stage(stage: Stage, plan: StagePlan, console: Console) -> Report | int:
+    """Train one stage, with the fixed model served; an exit status if it was stopped."""
     with partner(stage, plan, console) as url:
         config = stage.against(url)
         if plan.cluster:

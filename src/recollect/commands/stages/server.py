@@ -39,11 +39,11 @@ def running(
     command: Sequence[str], ready: Path, log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[str]:
     """Run a module that serves, until the block ends; `ready` is to hold its address."""
-    reading, writing = os.pipe()  # its writing end is ours alone: see tether
+    reading, writing = os.pipe()  # its writing end is ours alone: see runs.child
     try:
         with open(log, "wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "recollect.commands.stages.child", str(reading), *command],
+                [sys.executable, "-m", "recollect.runs.child", str(reading), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

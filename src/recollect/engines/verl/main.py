@@ -11,6 +11,7 @@ import sys
 
 from recollect.engines.verl.environment import PLUGIN
 from recollect.engines.verl.leave import leave
+from recollect.engines.verl.stop import STATUS, Stopped
 from recollect.foreign import shown
 
 
@@ -29,6 +30,10 @@ def main() -> int:
     except UserError as error:
         print(shown(f"recollect: {error}"), file=sys.stderr)
         return 2
+    except Stopped:
+        return STATUS
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

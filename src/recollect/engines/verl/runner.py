@@ -18,6 +18,7 @@ from verl.utils.device import auto_set_device
 
 from recollect.engines.verl.environment import handed_on
 from recollect.engines.verl.run.folder import RunFolder
+from recollect.engines.verl.stop import Stopped
 from recollect.engines.verl.trainer.merge import export
 from recollect.errors import UserError
 
@@ -54,6 +55,8 @@ def run(config: DictConfig) -> None:
     try:
         run_ppo(config, ray.remote(num_cpus=1)(Runner))
     except RayTaskError as error:
+        if isinstance(error, Stopped):  # Ray's exceptions are also of the class that they carry
+            raise Stopped from None
         cause = mistake(error)
         if cause is None:
             raise

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from recollect.config.presets import preset
 from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import ValidationConfig
+from recollect.engines.verl import stop
 from recollect.engines.verl.environment import HANDED_ON, handed_on
 from recollect.engines.verl.launch.start import plan_launch, wait_for, write_folder
 from recollect.errors import UserError
@@ -68,23 +71,72 @@ def test_settings_that_do_less_than_they_say_are_told(tmp_path):
     assert "rollout.top_p is 0.9" in note
 
 
+CHILD = """
+import os, signal, sys, time
+from pathlib import Path
+run, name, times = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+signal.signal(signal.SIGINT, lambda *_: sys.exit(7))
+(run / "child").write_text(str(os.getpid()))
+for _ in range(times):
+    os.kill(os.getppid(), getattr(signal, name))  # as Slurm does: to one process alone
+    time.sleep(0.3)
+for _ in range(600):
+    if times == 1 and (run / ".stop").exists():
+        sys.exit(75)
+    time.sleep(0.05)
+sys.exit(1)
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch) -> str:
+    (tmp_path / "its_run.py").write_text(CHILD)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    return "its_run"
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_to_this_process_alone_reaches_the_run(name):
-    """Slurm signals one process. The child sends it to us, and ends when it gets it back."""
-    code = (
-        "import os, signal, sys, time\n"
-        f"signal.signal(signal.{name}, lambda *_: sys.exit(7))\n"
-        f"os.kill(os.getppid(), signal.{name})\n"
-        "time.sleep(60)\n"
-        "sys.exit(1)\n"
-    )
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_asks_the_run_to_stop_and_another_one_interrupts_it(name, times, module, tmp_path):
     number = getattr(signal, name)
     # Where tests run in the background some are ignored, and stay so.
     before = signal.signal(number, signal.SIG_DFL)
     try:
-        assert wait_for([sys.executable, "-c", code], os.environ) == 7
+        status = wait_for([module, str(tmp_path), name, str(times)], os.environ, tmp_path)
     finally:
         signal.signal(number, before)
+    assert status == 128 + number and stop.asked(tmp_path)
+
+
+def test_a_run_that_was_asked_and_finished_all_the_same_has_finished(tmp_path, monkeypatch):
+    (tmp_path / "its_run.py").write_text("import time; time.sleep(0.2)")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    assert wait_for(["its_run"], os.environ, tmp_path) == 0
+    (tmp_path / "its_run.py").write_text("import os; os.kill(os.getpid(), 9)")
+    assert wait_for(["its_run"], os.environ, tmp_path) == 137
+
+
+def test_a_run_ends_with_its_launcher_however_that_ends(module, tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path;"
+        "from recollect.engines.verl.launch.start import wait_for;"
+        "wait_for(sys.argv[1:], os.environ, Path(sys.argv[2]))"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", code, module, str(tmp_path), "SIGHUP", "0"])
+    while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():
+        time.sleep(0.01)
+    child = int((tmp_path / "child").read_text())
+    launcher.kill()
+    launcher.wait()
+    for _ in range(500):
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return
+        if Path(f"/proc/{child}/stat").read_text().split(")")[-1].split()[0] == "Z":
+            return  # ended, and nobody has asked for its status
+        time.sleep(0.01)
+    pytest.fail("the run outlives its launcher")
 
 
 def test_workers_get_the_keys_of_servers_that_are_named():

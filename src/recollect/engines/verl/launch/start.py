@@ -16,6 +16,7 @@ from types import FrameType
 from recollect import files as disk
 from recollect.config.train import TrainConfig
 from recollect.distribution import install
+from recollect.engines.verl import stop
 from recollect.engines.verl.environment import PACKED
 from recollect.engines.verl.launch.flags import adopt
 from recollect.engines.verl.launch.shapes import Shape, find_shape
@@ -32,6 +33,7 @@ from recollect.engines.verl.launch.translate import (
 from recollect.engines.verl.run.folder import placed, prepare
 from recollect.engines.verl.worker.bases import SHARED_MEMORY, sweep
 from recollect.errors import UserError
+from recollect.runs.stopping import heard, status_of
 from recollect.train.wiring import ask_servers
 
 ENTRY = "recollect.engines.verl.main"
@@ -39,6 +41,7 @@ LENGTHS = (
     "val.lengths: not measured on a cluster; afterwards, on one GPU: recollect eval PRESET"
     " --model.path {run}/model"
 )
+ASKED = "{}: stopping after this step, saved; again to stop at once"
 NEEDED = ("verl", "ray", "transfer_queue")
 ATTENTION = f"{MODEL}.override_config.attn_implementation"
 ULYSSES = f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size"
@@ -61,8 +64,8 @@ class Launch:
 
     @property
     def command(self) -> list[str]:
-        """What is run, here and now."""
-        return [sys.executable, "-m", ENTRY, *self.arguments]
+        """The module that is run, and its arguments."""
+        return [ENTRY, *self.arguments]
 
     @property
     def shown(self) -> str:
@@ -142,35 +145,46 @@ def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
     check_model(plan.config.model.path)
     ask_servers(plan.config)
     write_folder(plan)
+    stop.forget(plan.run)
     try:
-        return wait_for(plan.command, environment() | dict(more or {}))
+        status = wait_for(plan.command, environment() | dict(more or {}), plan.run)
+        return status_of(signal.SIGTERM) if status == stop.STATUS else status
     finally:
+        stop.forget(plan.run)
         sweep(SHARED_MEMORY)  # Ray ends workers before they could clean up
 
 
-def wait_for(command: Sequence[str], env: Mapping[str, str]) -> int:
-    """Run a command to its end; a signal to stop reaches it, even one to this process alone."""
+def wait_for(module: Sequence[str], env: Mapping[str, str], run: Path) -> int:
+    """Run a module to its end, which also comes if this process is killed; return its status.
+
+    The first signal to stop asks the run to save after its step, the second one interrupts it, and
+    any further one kills it. In a process group of its own it hears nothing of a terminal's Ctrl-C.
+    """
+    numbers: list[int] = []
     started: list[subprocess.Popen[bytes]] = []
-    early: list[int] = []
 
-    def hand_on(number: int, _frame: FrameType | None) -> None:
-        if started:
-            started[0].send_signal(number)  # it ends in its own time
-        else:
-            early.append(number)
+    def hear(number: int, _frame: FrameType | None) -> None:
+        numbers.append(number)
+        if len(numbers) == 1:
+            stop.ask(run)
+            print(ASKED.format(signal.Signals(number).name), file=sys.stderr, flush=True)
+        elif started and len(numbers) == 2:
+            started[0].send_signal(signal.SIGINT)
+        elif started:
+            os.killpg(started[0].pid, signal.SIGKILL)
 
-    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    heard = [number for number in stops if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, hand_on) for number in heard}
+    reading, writing = os.pipe()  # its writing end is ours alone: see runs.child
+    command = [sys.executable, "-m", "recollect.runs.child", str(reading), *module]
     try:
-        # In a group of its own a terminal's Ctrl-C does not reach it: it gets every signal once.
-        started.append(subprocess.Popen(command, env=env, process_group=0))
-        for number in early:
-            started[0].send_signal(number)
-        return started[0].wait()
+        with heard(hear):
+            started.append(subprocess.Popen(command, env=env, process_group=0, pass_fds=(reading,)))
+            status = started[0].wait()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        os.close(reading)
+        os.close(writing)
+    if numbers and status:
+        return status_of(numbers[0])
+    return status if status >= 0 else status_of(-status)
 
 
 def write_folder(plan: Launch) -> None:

@@ -26,6 +26,7 @@ from verl.utils.py_functional import rename_dict
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
 from recollect.engines.verl.run.folder import RunFolder
+from recollect.engines.verl.stop import Stopped, asked
 from recollect.engines.verl.trainer import loss, minibatches
 from recollect.engines.verl.trainer.record import Record
 from recollect.engines.verl.worker.archive import Taken, open_archive
@@ -43,7 +44,8 @@ class MemoryTrainer(PPOTrainerSync):
     """Train agents on episodes of several contexts each."""
 
     def __init__(self, config: Any) -> None:
-        self.settings = RunFolder(Path(config.recollect.run)).config
+        self.run = Path(config.recollect.run)
+        self.settings = RunFolder(self.run).config
         loss.refuse(self.settings.loss)
         if self.settings.advantage == "gae":
             raise UserError(
@@ -55,7 +57,7 @@ class MemoryTrainer(PPOTrainerSync):
         self._submitted: list[str] = []
         self._groups: list[Group] = []
         self._parts: list[list[int]] = []
-        self._training = False
+        self._training = self._stopping = False
         super().__init__(config)
         self.replay_buffer.poll_interval = float(config.recollect.poll_seconds)
 
@@ -63,7 +65,7 @@ class MemoryTrainer(PPOTrainerSync):
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
-        self.record = Record.open(Path(self.config.recollect.run), self.settings, self.global_steps)
+        self.record = Record.open(self.run, self.settings, self.global_steps)
         if self.global_steps:
             with open_dict(self.config):  # it was measured when the run began
                 self.config.trainer.val_before_train = False
@@ -83,10 +85,12 @@ class MemoryTrainer(PPOTrainerSync):
         return super()._submit_batch_to_rollout(batch)
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
-        """Run one step; a batch of which nothing is left says why."""
+        """Run one step, and save it if the run is to stop; an empty batch says why."""
+        if asked(self.run):
+            raise Stopped  # before anything was trained: there is nothing to save
         self._submitted = []
         try:
-            return super().step(metrics, timing_raw)
+            batch = super().step(metrics, timing_raw)
         except RuntimeError:
             groups = self._take(self._submitted).groups
             if any(groups):
@@ -94,6 +98,12 @@ class MemoryTrainer(PPOTrainerSync):
                 refuse_dead(groups, when)
                 refuse_silent(groups, self.settings.models.learning, when)
             raise
+        self._stopping = asked(self.run)
+        trainer, step = self.config.trainer, self.global_steps
+        due = trainer.save_freq > 0 and step % trainer.save_freq == 0
+        if self._stopping and not due and step < self.total_training_steps:
+            self._save_checkpoint()  # here, where verl does: its samplers hold no memory now
+        return batch
 
     def _take(self, uids: Sequence[str]) -> Taken:
         taken: Taken = ray.get(self.archive.take.remote(list(uids)))
@@ -254,6 +264,8 @@ class MemoryTrainer(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
         assert self.record is not None
         self.record.step(self.global_steps, metrics, timing_raw, self._groups)
+        if self._stopping and self.global_steps < self.total_training_steps:
+            raise Stopped
 
 
 def counts(groups: Sequence[Group]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Run a module as a child that ends with its parent, however the parent ends.
 
-    python -m recollect.commands.stages.child FD MODULE ...
+    python -m recollect.runs.child FD MODULE ...
 
 FD is the reading end of a pipe that only the parent can write to. Nothing is ever written: when
 the parent is gone, killed or not, the system closes the pipe, and the child sees its end.
