@@ -5,6 +5,7 @@ Knows nothing of what agents do: it compares the store at the end of an episode 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -32,10 +33,14 @@ from recollect.rewards.readers import (
     Scorer,
     TextReader,
 )
+from recollect.seeds import derive
+from recollect.tasks.base import SharedBases
 from recollect.types import Context, Episode, Task
 
 Mode = Literal["delta", "new_only", "new+format"]
 MODES: tuple[Mode, ...] = ("delta", "new_only", "new+format")
+CANDIDATES = 4
+"""Questions looked at for each of a panel's places."""
 WROTE, WROTE_NOTHING = 0.1, -1.0
 """The published system's bonus for writing at least one memory, and its penalty for none."""
 
@@ -60,6 +65,13 @@ class MemoryDelta:
     harm is negative, and copying everything does not pay. perf(initial) is computed once per
     question and kept: bind another copy when the reader changes, as a policy does with every
     update.
+
+    Memories serve more than one question. Harm to a panel of other questions, which the base
+    answers and which are always the same for a base, is charged:
+
+        R := R - panel_weight * max(0, perf_panel(initial) - perf_panel(final))
+
+    so that deleting what only crowds the search of this question does not pay.
     """
 
     reader: Literal["evidence", "policy", "endpoint"] = "evidence"
@@ -83,6 +95,12 @@ class MemoryDelta:
     growth_budget: int = 128
     """Words by which a store may grow for free."""
     growth_penalty: float = 1.0
+    panel: int = 8
+    """Other questions about the same memories that must not suffer, in the mode delta."""
+    panel_weight: float = 1.0
+    """What harm to them costs; 0 asks none of them."""
+    others: Callable[[Task], Sequence[Task]] | None = field(default=None, repr=False)
+    """Returns the tasks that share a task's memories; `bind` fills it in."""
     reads: Reader | None = field(default=None, repr=False)
     """Who reads; `bind` fills it in."""
     scorer: Scorer | None = field(default=None, repr=False)
@@ -98,6 +116,7 @@ class MemoryDelta:
             raise UserError(f"the reward has no mode {self.mode!r}", f"choose {', '.join(MODES)}")
         check_bounds("reward", self, max_answer_tokens=FROM_1)
         check_bounds("reward", self, growth_budget=FROM_1, growth_penalty=FROM_0)
+        check_bounds("reward", self, panel=FROM_0, panel_weight=FROM_0)
         find_metric(self.metric)
         if (self.reader == "endpoint") != bool(self.reader_url):
             raise UserError(
@@ -142,7 +161,9 @@ class MemoryDelta:
                 self.reader_url, cache=self._kept("reader"), max_tokens=self.max_answer_tokens
             )
             reads = TextReader(remote, scorer)
-        return replace(self, reads=reads, scorer=scorer)
+        shared = resources.tasks if isinstance(resources.tasks, SharedBases) else None
+        others = shared.siblings if shared else None
+        return replace(self, reads=reads, scorer=scorer, others=others)
 
     def _kept(self, name: str) -> Path | None:
         return self.answers / f"{name}.jsonl" if self.answers else None
@@ -169,8 +190,36 @@ class MemoryDelta:
             "new+format": new + (WROTE if written else WROTE_NOTHING),
         }[self.mode]
         parts = {"answer": new, "before": old, "efficiency": efficiency}
+        if panel := await self._panel(task, memory):
+            then, now = await self._panel_perf(panel, memory)
+            parts |= {"panel": now, "panel/before": then}
+            reward -= self.panel_weight * max(0.0, then - now)
         parts |= _growth(growth) | tool_use(episode.contexts)
         return Score(reward, parts, await self._own(episode), after)
+
+    async def _panel(self, task: Task, memory: Store) -> list[tuple[Task, int, Reading]]:
+        """Draw the panel of a base: questions that it answers, because only these can be harmed.
+
+        A question is not on its own panel.
+        """
+        if self.mode != "delta" or not self.panel_weight or self.others is None:
+            return []
+        base, own = memory.corpus.fingerprint, {question.text for question in task.questions}
+        ranked = sorted(self.others(task), key=lambda other: derive(base, "panel", other.id))
+        drawn = [(other, i) for other in ranked for i in range(len(other.questions))]
+        drawn = [at for at in drawn if at[0].questions[at[1]].text not in own]
+        drawn = drawn[: CANDIDATES * self.panel]
+        before = await concurrently(self._before(*at, memory) for at in drawn)
+        known = [(*at, reading) for at, reading in zip(drawn, before, strict=True)]
+        return [at for at in known if at[2].perf > 0][: self.panel]
+
+    async def _panel_perf(
+        self, panel: Sequence[tuple[Task, int, Reading]], memory: Store
+    ) -> tuple[float, float]:
+        """Return how well the panel is answered from the base, and from the store as it is now."""
+        after = await concurrently(self._read(task, i, memory, was) for task, i, was in panel)
+        then = sum(reading.perf for _, _, reading in panel) / len(panel)
+        return then, sum(reading.perf for reading in after) / len(panel)
 
     def efficiency(self, growth_tokens: int) -> float:
         """Return E for a store that grew so much."""

@@ -43,3 +43,11 @@ class RememberedFamily(TaskFamily, Protocol):
 
     def corpora(self, vectors: Vectors | None = None) -> Mapping[str, Corpus]:
         """Return the memories of every conversation, by name; without vectors only words count."""
+
+
+@runtime_checkable
+class SharedBases(Protocol):
+    """Tasks of which several are about the same memories."""
+
+    def siblings(self, task: Task) -> Sequence[Task]:
+        """Return the other tasks about a task's memories, of its split, always in one order."""

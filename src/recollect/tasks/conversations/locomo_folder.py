@@ -44,6 +44,11 @@ class Locomo:
         """Count the questions of a split."""
         return len(self._splits[split])
 
+    def siblings(self, task: Task) -> list[Task]:
+        """Return the other questions about a task's conversation."""
+        own = self._by_conversation[task.meta["sample_id"]]
+        return [other for other in own if other.id != task.id]
+
     def longer(self, times: int) -> Locomo:
         """Refuse: the conversations are as long as they are."""
         if times != 1:
@@ -57,6 +62,15 @@ class Locomo:
         )
 
         return load_corpora(self.folder, vectors)
+
+    @cached_property
+    def _by_conversation(self) -> dict[str, list[Task]]:
+        """Conversations are in one split or the other."""
+        found: dict[str, list[Task]] = {}
+        for tasks in self._splits.values():
+            for task in tasks:
+                found.setdefault(task.meta["sample_id"], []).append(task)
+        return found
 
     @cached_property
     def _splits(self) -> dict[Split, list[Task]]:

@@ -19,7 +19,13 @@ from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.seeds import derive
 from recollect.tasks.base import Split, Vectors
-from recollect.tasks.conversations.locomo import CATEGORIES, LEVELS, parse_conversation
+from recollect.tasks.conversations.locomo import (
+    CATEGORIES,
+    LEVELS,
+    Conversation,
+    LocomoQuestion,
+    parse_conversation,
+)
 from recollect.types import Question, Task
 
 PEOPLE = ("Ada", "Ben", "Cleo", "Dev", "Eva", "Finn", "Gus", "Hana")
@@ -67,6 +73,19 @@ class World:
         """Ask one question about the index-th conversation of a split."""
         conversation = parse_conversation(self.conversation(index, seed, split))
         asked = Random(derive(seed, "question", split, index)).choice(conversation.questions)
+        return self._task(conversation, asked)
+
+    def siblings(self, task: Task) -> list[Task]:
+        """Return the other questions about a task's conversation."""
+        name = _BASE.fullmatch(task.meta["sample_id"])
+        if not name:
+            return []
+        split: Split = "train" if name[1] == "train" else "test"
+        conversation = parse_conversation(self.conversation(int(name[3]), int(name[2]), split))
+        every = (self._task(conversation, asked) for asked in conversation.questions)
+        return [other for other in every if other.id != task.id]
+
+    def _task(self, conversation: Conversation, asked: LocomoQuestion) -> Task:
         question = Question(asked.text, asked.answers, CATEGORIES[asked.category], asked.sessions)
         namespace = conversation.namespace(asked)
         meta = {
