@@ -258,6 +258,15 @@ def _jsonl(spec: TaskSpec, folder: Path) -> TaskFamily:
     return Jsonl(Path(spec.variant) if spec.variant else folder / "tasks.jsonl")
 
 
+def _rows(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.files.columns import Rows
+
+    refuse(spec, "length", "documents", "position")
+    if not spec.variant:
+        raise UserError(f"{spec.name} names no source", f"write {spec.name}:PATH")
+    return Rows(spec.variant)
+
+
 def _chunks(example: TaskFamily, tokens: int) -> int:
     """Return how many chunks have about so many tokens, judging by some tasks of the family."""
     texts = [text for i in range(4) for text in example.task(i, 0, "test").chunks]
@@ -281,6 +290,8 @@ OPENERS: Mapping[str, Opener] = MappingProxyType(
         "squad": _squad,
         "memagent": _memagent,
         "jsonl": _jsonl,
+        "parquet": _rows,
+        "dataset": _rows,
     }
 )
 """Every family there is; a new one is a line here."""
