@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from safetensors.numpy import load_file
 
 from recollect.commands.train import make_report
 from recollect.config.presets import DEMO_MODEL, preset
+from recollect.runs.episodes import read_episodes
 from recollect.runs.run import Run, read_metrics, without_times
 from recollect.train.loop import Outcome
 
@@ -212,3 +214,23 @@ def test_a_checkpoint_with_nothing_left_to_do_is_refused(whole, model, tmp_path)
     out, err = process.communicate(timeout=280)
     assert process.returncode == 2 and "--steps above 8" in err
     assert "Traceback" not in out + err
+
+
+def test_training_episodes_are_kept_with_their_texts(tmp_path, model):
+    finish(start(tmp_path, model, "--steps", "2", "--rollout.keep-groups", "2"))
+    episodes = tmp_path / "demo" / "episodes"
+    assert {path.name for path in episodes.iterdir()} >= {
+        "train-000001.jsonl.gz",
+        "train-000002.jsonl.gz",
+        "val-000000.jsonl.gz",
+    }
+    with gzip.open(episodes / "train-000001.jsonl.gz", "rt") as file:
+        rows = [json.loads(line) for line in file]
+    assert len({row["task"]["id"] for row in rows}) == 2
+    context = rows[0]["contexts"][0]
+    turn = context["turns"][0]
+    assert rows[0]["task"]["questions"][0]["text"] in turn["prompt"] and turn["text"]
+    assert rows[0]["ops"][0]["data"]["text"] in turn["text"]
+    back = list(read_episodes(episodes / "train-000001.jsonl.gz"))
+    sampled = back[0].contexts[0].turns[0].token_ids
+    assert list(sampled) == context["ids"][turn["start"] : turn["end"]]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -74,8 +75,12 @@ def test_without_times_compares_two_runs():
 
 def test_episodes_read_back_as_they_were(tmp_path):
     failed = episode(2, Failure("policy", "ValueError", "no"))
+
+    def shown(role: str, ids: Sequence[int]) -> str:
+        return f"<{role} {tuple(ids)}>"
+
     with Run.open(tmp_path / "run", CONFIG) as run:
-        path = run.write_episodes(10, "val", [episode(1), failed], lambda ids: f"<{ids}>")
+        path = run.write_episodes(10, "val", [episode(1), failed], shown)
     assert path.name == "val-000010.jsonl.gz"
     back = list(read_episodes(path))
     for before, after in zip([episode(1), failed], back, strict=True):
@@ -87,7 +92,7 @@ def test_episodes_read_back_as_they_were(tmp_path):
         assert after.answer_scores == before.answer_scores == [1.0]
         assert after.ops[0].data["text"] == before.ops[0].data["text"]
         assert after.ops[0].data["token_ids"] == [7, 8]
-    assert b"<(7, 8)>" in gzip.decompress(path.read_bytes())
+    assert b"<memory (7, 8)>" in gzip.decompress(path.read_bytes())
 
 
 def test_a_file_that_holds_no_episodes_gets_a_message(tmp_path):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, NUCLEUS, check_bounds
+from recollect.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, NUCLEUS, Bounds, check_bounds
 from recollect.errors import UserError
+
+FROM_MINUS_1 = Bounds("to -1 or more", lambda number: number >= -1)
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,15 @@ class RolloutConfig:
     curriculum_steps: int = 50
     """Steps at each of them; the last one stays."""
 
+    keep_groups: int = 1
+    """Groups of training episodes stored at every step, with their texts; -1 stores all."""
+
     def __post_init__(self) -> None:
         if self.ahead not in (0, 1):
             raise UserError(f"rollout.ahead is {self.ahead}", "set --rollout.ahead to 0 or 1")
         check_bounds("rollout", self, tasks=FROM_1, n=FROM_1, top_p=NUCLEUS, refills=FROM_0)
         check_bounds("rollout", self, concurrency=FROM_1, timeout=ABOVE_0)
-        check_bounds("rollout", self, failure_reward=FINITE)
+        check_bounds("rollout", self, failure_reward=FINITE, keep_groups=FROM_MINUS_1)
         if self.refills and self.n < 2:
             raise UserError(
                 "with one episode per task no group can be told apart: none would be learned from",

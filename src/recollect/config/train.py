@@ -45,6 +45,7 @@ class EmbedConfig:
 MAY_CHANGE = (
     *("folder", "keep", "resume", "save_freq", "steps", "trackers"),
     *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
+    *("rollout.keep_groups",),
     *("models.memory", "models.answer", "models.api_key_env", "models.timeout"),
     *("models.retries", "models.backoff", "models.concurrency", "models.grace"),
     *("reward.reader_url", "reward.judge_url", "reward.answers", "embed.url", "embed.device"),

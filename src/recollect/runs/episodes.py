@@ -19,11 +19,12 @@ from recollect.types import Context, Episode, Failure, MemoryOp, Question, Task,
 
 _MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError)
 
-Decode = Callable[[Sequence[int]], str]
+Decode = Callable[[str, Sequence[int]], str]
+"""Turn tokens of a role's model into text."""
 
 
 def write_episodes(path: Path, episodes: Iterable[Episode], decode: Decode | None = None) -> None:
-    """Write episodes as gzipped JSON lines; `decode` adds the text of every turn."""
+    """Write episodes as gzipped JSON lines; `decode` adds the text of prompts and turns."""
     with gzip.open(path, "wt", compresslevel=3, encoding="utf-8") as file:
         for episode in episodes:
             file.write(json.dumps(episode_record(episode, decode), default=plain) + "\n")
@@ -70,11 +71,16 @@ def episode_record(episode: Episode, decode: Decode | None = None) -> dict[str, 
 
 def _context_record(context: Context, decode: Decode | None) -> dict[str, Any]:
     turns: list[dict[str, Any]] = []
+    said = 0
     for turn in context.turns:
         # Its tokens are the context's own, from start to end.
         record = {"start": turn.start, "end": turn.end, "stop_reason": turn.stop_reason}
-        text = {"text": decode(turn.token_ids)} if decode is not None else {}
-        turns.append({**record, **text, "logprobs": turn.logprobs})
+        texts = {}
+        if decode is not None:
+            prompt = decode(context.role, context.ids[said : turn.start])
+            texts = {"prompt": prompt, "text": decode(context.role, turn.token_ids)}
+        turns.append({**record, **texts, "logprobs": turn.logprobs})
+        said = turn.end
     return {**vars(context), "turns": turns}
 
 

@@ -203,7 +203,7 @@ class Run:
     def write_episodes(
         self, step: int, name: str, episodes: Iterable[Episode], decode: Decode | None = None
     ) -> Path:
-        """Store episodes under `name` ("train", "val"); `decode` adds the text of every turn."""
+        """Store episodes under `name` ("train", "val"); `decode` adds their texts."""
         self._check_open(step)
         path = self.folder / "episodes" / f"{name}-{step:06d}.jsonl.gz"
         with disk.replacing(path) as temporary:

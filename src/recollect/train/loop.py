@@ -116,6 +116,12 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
             clock.lap("rollout")
             failed = config.rollout.failure_reward
             metrics = report.rollout_metrics(outcome.groups, failed) | learned
+            keep = config.rollout.keep_groups
+            kept = outcome.groups if keep < 0 else outcome.groups[:keep]
+            if kept:
+                run.write_episodes(
+                    step, "train", [e for group in kept for e in group], learner.decode
+                )
             if not any(differs(config, group) for group in outcome.groups):
                 watcher.note(
                     f"step {step}: in no group did one episode do better than another, so there"
@@ -152,7 +158,7 @@ async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> di
     if failed := failures(groups):
         watcher.note(f"held-out: {failed}")
     refuse_unmeasured(groups, f"the validation after step {step}")
-    run.write_episodes(step, "val", [e for group in groups for e in group])
+    run.write_episodes(step, "val", [e for group in groups for e in group], learner.decode)
     categories = by_category(groups)
     shown = categories if len(categories) > 1 else {}  # a lone category says nothing more
     watcher.validation(step, {"held-out": accuracy(groups), **shown})

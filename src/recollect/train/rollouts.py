@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -65,6 +65,10 @@ class Learner:
         if self.cast.trained is None:
             raise nothing_learns()
         return self.cast.trained
+
+    def decode(self, role: str, ids: Sequence[int]) -> str:
+        """Return the text of a role's tokens."""
+        return self.cast.models[role].renderer.tokenizer.decode(ids)
 
     def rollout(self, temperature: float, top_p: float) -> Rollout:
         """Put every model into its role."""

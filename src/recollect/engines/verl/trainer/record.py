@@ -14,6 +14,7 @@ from typing import Any
 
 from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.rollout import Group
+from recollect.runs.episodes import Decode
 from recollect.runs.run import Run
 from recollect.train import metrics as report
 
@@ -41,14 +42,18 @@ class Record:
     """Write down what happens in a run."""
 
     run: Run
-    test_freq: int
+    keep_groups: int = 1
+    """Groups of training episodes stored at every step; -1 stores all."""
+    decode: Decode | None = None
 
     @classmethod
-    def open(cls, folder: Path, config: TrainConfig, step: int) -> Record:
+    def open(
+        cls, folder: Path, config: TrainConfig, step: int, decode: Decode | None = None
+    ) -> Record:
         """Start the record of a run, or go on with it after `step`."""
         settings = dataclasses.asdict(config) | {"learning": config.models.learning}
         run = Run.open(folder, settings, at=step, may_change=MAY_CHANGE)
-        return cls(run, config.test_freq)
+        return cls(run, config.rollout.keep_groups, decode)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl."""
@@ -65,13 +70,16 @@ class Record:
             for phase, names in PHASES.items()
             if any(name in seconds for name in names)
         }
-        if step % self.test_freq == 0:
-            self.run.write_episodes(step, "train", [e for group in groups for e in group])
+        kept = groups if self.keep_groups < 0 else groups[: self.keep_groups]
+        if kept:
+            episodes = [e for group in kept for e in group]
+            self.run.write_episodes(step, "train", episodes, self.decode)
         self.log(step, {**metrics, **named, **times})
 
     def validated(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
         """Store held-out episodes; return what they came to."""
-        self.run.write_episodes(step, "val", [e for group in groups for e in group])
+        episodes = [e for group in groups for e in group]
+        self.run.write_episodes(step, "val", episodes, self.decode)
         return report.validation_metrics(groups)
 
 

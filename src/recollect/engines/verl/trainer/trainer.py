@@ -65,7 +65,13 @@ class MemoryTrainer(PPOTrainerSync):
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
-        self.record = Record.open(self.run, self.settings, self.global_steps)
+        learning = self.settings.models.learning
+
+        def decode(role: str, ids: Sequence[int]) -> str:
+            """Return the text of the model that learns; those of servers have other tokens."""
+            return str(self.tokenizer.decode(ids)) if role in learning else ""
+
+        self.record = Record.open(self.run, self.settings, self.global_steps, decode)
         if self.global_steps:
             with open_dict(self.config):  # it was measured when the run began
                 self.config.trainer.val_before_train = False
