@@ -6,7 +6,6 @@ meta holds; knows nothing of judges.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recollect.errors import UserError
+from recollect.files import loads
 from recollect.tasks.files.findings import Findings
 from recollect.tasks.files.published import TabledTasks
 from recollect.tasks.files.records import SUFFIXES, read_records, refuse_empty, refuse_folder
@@ -62,7 +62,7 @@ def read_beam(path: Path, findings: Findings) -> Iterator[Task]:
     for place, item in found:
         try:
             task = parse_item(item, findings)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise UserError(f"{place} does not have the shape of BEAM: {error!r}", _FIX) from error
         if task.id in seen:
             raise UserError(f"{path} holds {task.id} more than once", "keep one of them")
@@ -100,8 +100,8 @@ def _folders(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             item = {
                 "conversation_id": int(folder.name),
-                "chat": json.loads(_chat(folder).read_text(encoding="utf-8")),
-                "probing_questions": json.loads(_questions(folder).read_text(encoding="utf-8")),
+                "chat": loads(_chat(folder).read_bytes()),
+                "probing_questions": loads(_questions(folder).read_bytes()),
             }
         except (OSError, ValueError) as error:
             raise UserError(f"{folder} cannot be read: {error}", _FIX) from None

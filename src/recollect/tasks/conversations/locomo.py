@@ -6,10 +6,9 @@ nothing of Parquet, stores or agents.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,11 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from recollect.errors import UserError
+from recollect.files import loads
 from recollect.foreign import readable_json
 from recollect.memory.entries import Draft
 from recollect.tasks.files.records import refuse_empty, refuse_folder
+from recollect.tasks.files.unpacked import read_bytes
 
 Level = Literal["observation", "conversation", "event_summary"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -92,12 +93,11 @@ def read_locomo(path: Path) -> list[Conversation]:
     """Read a LoCoMo file, plain or gzipped."""
     refuse_folder(path, _PUBLISHED)
     try:
-        raw = path.read_bytes()
-        data = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+        data = loads(read_bytes(path))
     except FileNotFoundError:
         fix = "download data/locomo10.json of snap-research/locomo and name it here"
         raise UserError(f"there is no file {path}", fix) from None
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise UserError(f"{path} cannot be read as JSON: {error}", "download it again") from None
     if not isinstance(data, list):
         raise UserError(f"{path} is not a list of conversations", "give the file locomo10.json")
@@ -106,7 +106,7 @@ def read_locomo(path: Path) -> list[Conversation]:
     for i, item in enumerate(data):
         try:
             conversations.append(parse_conversation(_map(item, f"{path} item {i}")))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             what = f"{path} item {i} does not have the shape of a LoCoMo conversation: {error!r}"
             raise UserError(what, _PUBLISHED) from error
     ids = [conversation.id for conversation in conversations]

@@ -226,7 +226,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path.name} row {number}", row
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise UserError(f"{path} cannot be read: {error}", "check that the file is whole") from None
 
 

@@ -7,7 +7,6 @@ opened and read when they are asked for, so a file may be larger than memory.
 
 from __future__ import annotations
 
-import json
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from recollect.errors import UserError
+from recollect.files import loads
 from recollect.seeds import derive
 from recollect.tasks.base import Split
 from recollect.tasks.files.records import refuse_folder
@@ -92,8 +92,8 @@ class Jsonl:
 def _loaded(line: bytes, place: str) -> dict[str, Any]:
     try:
         # A byte that is no UTF-8 spoils a character, not the file.
-        record = json.loads(line.removeprefix(BOM_UTF8).decode("utf-8", "replace"))
-    except json.JSONDecodeError as error:
+        record = loads(line.removeprefix(BOM_UTF8).decode("utf-8", "replace"))
+    except ValueError as error:
         raise UserError(f"{place} is not JSON: {error}", "write one object to a line") from None
     if not isinstance(record, dict):
         raise UserError(f"{place} is no object", HELP)

@@ -6,18 +6,23 @@ line (JSONL) or its number in the list. A folder and an empty file are refused.
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from recollect.errors import UserError
+from recollect.files import loads
+from recollect.tasks.files.unpacked import open_bytes
 
 SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 _PIECE = 1 << 20
+LONGEST = 256 << 20
+"""Characters of one record: a conversation of ten million tokens has a fifth of them."""
 _SOMETHING = re.compile(r"[^\s,]|$")
 _FIX = "check that the file is whole and is JSON or JSON lines, gzipped or not"
 
@@ -60,19 +65,28 @@ def read_records(path: Path, what: str = "record") -> Iterator[tuple[str, dict[s
 def _open(path: Path) -> IO[str]:
     # -sig: some editors put an invisible mark before the first character. A byte that is no UTF-8
     # spoils a character, not the file.
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace")
-    return path.open(encoding="utf-8-sig", errors="replace")
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", errors="replace")
 
 
 def _lines(file: IO[str], path: Path) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(file, start=1):
+    lines = iter(partial(file.readline, LONGEST), "")
+    for number, line in enumerate(lines, start=1):
+        place = f"{path.name} line {number}"
+        if len(line) == LONGEST:
+            raise _too_long(place)
         if line.strip():
-            place = f"{path.name} line {number}"
             try:
-                yield place, json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(f"{place} is not JSON: {error}", _FIX) from None
+                yield place, loads(line)
+            except ValueError as error:
+                raise UserError(f"{place} is not JSON: {_why(error)}", _FIX) from None
+
+
+def _too_long(place: str) -> UserError:
+    return UserError(f"{place} has more than {LONGEST >> 20} million characters", _FIX)
+
+
+def _why(error: ValueError) -> str:
+    return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _sequence(file: IO[str], path: Path) -> Iterator[tuple[str, Any]]:
@@ -88,12 +102,19 @@ def _sequence(file: IO[str], path: Path) -> Iterator[tuple[str, Any]]:
             return
         try:
             record, at = decode(held, start)
-        except json.JSONDecodeError as error:
+        except RecursionError:
+            what = f"{path.name}: item {number} is nested too deeply"
+            raise UserError(what, _FIX) from None
+        except ValueError as error:
+            if not isinstance(error, json.JSONDecodeError):  # a number of thousands of digits
+                raise UserError(f"{path.name}: item {number}: {error}", _FIX) from None
             if ended and not listed and start == len(held):
                 return
             if ended:
                 message = f"{path.name}: item {number} is not JSON: {error.msg}"
                 raise UserError(message, _FIX) from None
+            if len(held) - start > LONGEST:
+                raise _too_long(f"{path.name}: item {number}") from None
             # Doubling what is read keeps the work linear where one object is very long.
             piece = file.read(max(_PIECE, len(held) - start))
             held, at, ended = held[start:] + piece, 0, not piece

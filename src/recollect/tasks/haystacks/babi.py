@@ -5,8 +5,10 @@ Knows nothing of books or of long texts.
 
 from __future__ import annotations
 
+import io
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +19,7 @@ from types import MappingProxyType
 from recollect.errors import UserError
 from recollect.seeds import derive
 from recollect.tasks.base import Split
+from recollect.tasks.files.unpacked import open_bytes
 
 TASKS = tuple(f"qa{n}" for n in range(1, 21))
 
@@ -44,6 +47,9 @@ FIX = (
 _LINE = re.compile(r"(\d+) (.*)")
 _UP_TO_QUESTION = re.compile(r"\A[^\t]*\t[^\t\n]*")
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six")
+_ORDERS = 4
+"""Things in a list that can still be written down in all their orders: 24 of them."""
+_LONGEST = 1000
 _DIRECTIONS = MappingProxyType({"n": "north", "e": "east", "s": "south", "w": "west"})
 
 
@@ -56,6 +62,8 @@ class BabiQuestion:
     """Places among the facts."""
     text: str
     answers: tuple[str, ...]
+    every: bool
+    """Whether all of the answers together are asked for, in any order."""
     story: int
     """A hash of how the story begins, which decides the split of all its questions."""
 
@@ -82,12 +90,15 @@ def parse_babi(text: str, task: str) -> Iterator[BabiQuestion]:
         digest = derive("babi", task, *_UP_TO_QUESTION.findall(story)[:1])
         for line in story.splitlines():
             found = _LINE.fullmatch(line.strip())
-            if not found:
+            if not found or len(found[1]) > 9:
                 raise UserError(f"bAbI's {task} has the line {line[:80]!r}", "download it again")
             said, *rest = found[2].split("\t")
             if not rest:
                 facts[int(found[1])] = said.strip()
                 continue
+            if len(rest[0]) > _LONGEST:
+                what = f"bAbI's {task} has an answer of {len(rest[0]):,} characters"
+                raise UserError(what, "download it again")
             order = list(facts)
             try:
                 places = tuple(sorted({order.index(int(n)) for n in rest[1].split()}))
@@ -95,24 +106,33 @@ def parse_babi(text: str, task: str) -> Iterator[BabiQuestion]:
                 what = f"bAbI's {task} has a question without supporting facts: {line[:80]!r}"
                 raise UserError(what, "give the files with supporting facts") from None
             answers = accepted(rest[0].strip(), task)
-            yield BabiQuestion(tuple(facts.values()), places, said.strip(), answers, digest)
+            every = _is_long_list(rest[0].strip(), task)
+            yield BabiQuestion(tuple(facts.values()), places, said.strip(), answers, every, digest)
 
 
 def accepted(answer: str, task: str) -> tuple[str, ...]:
-    """Return every way to write an answer that means the same."""
+    """Return every way to write an answer that means the same; of a long list its items."""
     if task == "qa7":
-        number = 0 if answer == "none" else _NUMBERS.index(answer)
-        return tuple(dict.fromkeys((answer, _NUMBERS[number], str(number))))
+        known = "zero" if answer == "none" else answer
+        number = _NUMBERS.index(known) if known in _NUMBERS else None
+        return tuple(dict.fromkeys((answer, known, known if number is None else str(number))))
     if "," not in answer:
         return (answer,)
     items = answer.split(",")
+    if _is_long_list(answer, task):
+        return tuple(items)
     if task == "qa19":
-        words = [_DIRECTIONS[item] for item in items]
+        words = [_DIRECTIONS.get(item, item) for item in items]
         return tuple(mark.join(part) for part in (words, items) for mark in (", ", " then ", ","))
     ways = []
     for order in permutations(items):
         ways += [", ".join(order), ",".join(order), f"{', '.join(order[:-1])} and {order[-1]}"]
     return tuple(ways)
+
+
+def _is_long_list(answer: str, task: str) -> bool:
+    """Tell whether an answer has too many orders to write them all down."""
+    return task != "qa19" and answer.count(",") >= _ORDERS
 
 
 def babi_files(place: Path, task: str) -> dict[Split, str]:
@@ -132,7 +152,7 @@ def babi_files(place: Path, task: str) -> dict[Split, str]:
             }
         # Training and test questions may come in an archive each.
         return {split: text for path in archives for split, text in _packed(path, names).items()}
-    except (OSError, EOFError, ValueError, tarfile.TarError) as error:
+    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
         what = f"the bAbI files in {place} cannot be read: {error}"
         raise UserError(what, "download them again") from None
 
@@ -140,7 +160,9 @@ def babi_files(place: Path, task: str) -> dict[Split, str]:
 def _packed(path: Path, names: Mapping[Split, re.Pattern[str]]) -> dict[Split, str]:
     # Read and not unpacked: what an archive calls its files must not matter.
     texts: dict[Split, str] = {}
-    with tarfile.open(path) as archive:
+    with open_bytes(path) as stream:
+        content = stream.read()  # no more than `open_bytes` lets it expand to
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = {PurePosixPath(m.name): m for m in archive.getmembers() if m.isfile()}
         for split, name in names.items():
             chosen = [found for found in members if name.fullmatch(found.name)]

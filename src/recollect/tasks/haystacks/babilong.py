@@ -61,7 +61,7 @@ class BabiLong(HiddenEvidence):
         fact_chunks = [chunks.chunk_of(fact) for fact in range(len(asked.facts))]
         evidence = tuple(sorted({fact_chunks[fact] for fact in asked.supporting}))
         text = f"{asked.text} {HINTS.get(self.variant, _ONE_WORD)}"
-        question = Question(text, asked.answers, self.variant, evidence)
+        question = Question(text, asked.answers, self.variant, evidence, every=asked.every)
         meta = {
             "item": number,
             "facts": list(asked.facts),

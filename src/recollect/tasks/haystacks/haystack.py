@@ -6,8 +6,8 @@ start in a source that repeats. Knows nothing of what the needles say or of ques
 
 from __future__ import annotations
 
-import gzip
 import re
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ import numpy as np
 from recollect.errors import UserError
 from recollect.foreign import storable
 from recollect.tasks.files.lazy import Lazy
+from recollect.tasks.files.unpacked import read_bytes
 from recollect.tasks.lengths import BYTES_PER_TOKEN
 
 Position = Literal["any", "first", "middle", "last"]
@@ -229,9 +230,8 @@ def read_books(folder: Path) -> Sentences:
     sentences: list[str] = []
     for path in book_paths(folder):
         try:
-            raw = path.read_bytes()
-            text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8-sig")
-        except (OSError, EOFError, ValueError) as error:
+            text = read_bytes(path).decode("utf-8-sig")
+        except (OSError, EOFError, zlib.error, ValueError) as error:
             raise UserError(f"the book {path} cannot be read: {error}", _BOOKS) from None
         sentences += split_sentences(_without_licence(text))
     if not sentences:
