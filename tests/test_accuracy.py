@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import count
 
 import pytest
 
@@ -11,14 +12,16 @@ from recollect.accuracy import accuracy, by_category
 from recollect.types import Context, Episode, Failure, Question, Task
 
 TASK = Task("t", (), ())
+NUMBERS = count()
 
 
-def group(*scores: float | None) -> list[Episode]:
-    """None stands for a failed episode."""
+def group(*scores: float | None, **meta: str) -> list[Episode]:
+    """Make the episodes of one task, where None stands for a failed one."""
     gone = Failure("policy", "ConnectionError", "gone")
+    task = Task(f"t{next(NUMBERS)}", (), (), meta=dict(meta))
     return [
         Episode(
-            TASK, i, scores={} if s is None else {"answer": s}, failure=gone if s is None else None
+            task, i, scores={} if s is None else {"answer": s}, failure=gone if s is None else None
         )
         for i, s in enumerate(scores)
     ]
@@ -35,7 +38,8 @@ def test_partial_scores_and_repeats_get_an_interval_over_tasks():
     result = accuracy(groups)
     assert (result.n, result.failed) == (6, 1)
     assert result.mean == pytest.approx(3.5 / 6)
-    assert (result.low, result.high) == metrics.bootstrap_interval([[1, 0.5], [0, 0], [1, 1]])
+    expected = metrics.share_interval([[[1, 0.5]], [[0, 0]], [[1, 1]]])
+    assert (result.low, result.high) == (expected.low, expected.high)
     assert 0 <= result.low <= result.mean <= result.high <= 1
 
 
@@ -45,6 +49,27 @@ def test_repeats_of_one_task_are_not_independent():
     single = accuracy([group(float(i % 2)) for i in range(64)])
     assert repeated.n == single.n == 64
     assert repeated.high - repeated.low > 2 * (single.high - single.low)
+
+
+@pytest.mark.parametrize("right", [0.0, 1.0])
+def test_repeats_that_all_agree_leave_doubt(right: float) -> None:
+    """With val.n above 1, all right or all wrong, the interval had no width."""
+    result = accuracy([group(right, right, right) for _ in range(8)])
+    assert result.high - result.low >= 1 - metrics.wilson(8, 8)[0]
+
+
+def test_questions_of_one_conversation_are_not_independent() -> None:
+    apart = accuracy([group(float(i % 2)) for i in range(40)])
+    joined = accuracy([group(float(i % 2), cluster=f"conv-{i % 4}") for i in range(40)])
+    assert joined.mean == apart.mean
+    assert joined.high - joined.low > 1.5 * (apart.high - apart.low)
+
+
+def test_scores_may_be_of_any_size() -> None:
+    """A reward of the user's own may give an answer 3 points, or take some away."""
+    result = accuracy([group(3.0), group(-1.0), group(2.0)])
+    assert result.low < result.mean < result.high
+    assert result.mean == pytest.approx(4 / 3)
 
 
 def test_another_score_can_be_asked_for():

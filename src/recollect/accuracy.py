@@ -27,20 +27,18 @@ class Accuracy:
 
 def accuracy(groups: Sequence[Sequence[Episode]], score: str = "answer") -> Accuracy:
     """Average a score over the episodes of every task; a failed episode counts as wrong."""
-    return _summary(groups, [[_part(e, score) for e in group] for group in groups])
+    return _summary([(e, _part(e, score)) for group in groups for e in group])
 
 
 def by_category(groups: Sequence[Sequence[Episode]]) -> dict[str, Accuracy]:
     """Average by the questions' category, in the order of their names; those without have none."""
-    scores: dict[str, list[list[float]]] = {}
-    asked: dict[str, list[Sequence[Episode]]] = {}
+    found: dict[str, list[tuple[Episode, float]]] = {}
     for group in groups:
         task = group[0].task
         for category in {question.category for question in task.questions} - {""}:
             own = [i for i, q in enumerate(task.questions) if q.category == category]
-            scores.setdefault(category, []).append([_score(e, own) for e in group])
-            asked.setdefault(category, []).append(group)
-    return {name: _summary(asked[name], scores[name]) for name in sorted(scores)}
+            found.setdefault(category, []).extend((e, _score(e, own)) for e in group)
+    return {name: _summary(found[name]) for name in sorted(found)}
 
 
 def _part(episode: Episode, score: str) -> float:
@@ -53,24 +51,19 @@ def _score(episode: Episode, questions: Sequence[int]) -> float:
         return 0.0
     if not episode.answer_scores:
         return episode.scores["answer"]
-    return sum(episode.answer_scores[i] for i in questions) / len(questions)
+    return math.fsum(episode.answer_scores[i] for i in questions) / len(questions)
 
 
-def _summary(groups: Sequence[Sequence[Episode]], scores: Sequence[Sequence[float]]) -> Accuracy:
-    """Summarise one score per episode; without any result there is no mean."""
-    kept = [
-        [score for episode, score in zip(*own, strict=True) if episode.measured]
-        for own in zip(groups, scores, strict=True)
-    ]
-    scores = [own for own in kept if own]
-    episodes = [episode for group in groups for episode in group]
-    failed = sum(episode.measured and not episode.ok for episode in episodes)
-    unmeasured = sum(not episode.measured for episode in episodes)
-    flat = [s for own in scores for s in own]
-    if not flat:
-        return Accuracy(0, failed, math.nan, math.nan, math.nan, unmeasured)
-    if all(len(own) == 1 for own in scores) and set(flat) <= {0.0, 1.0}:
-        low, high = metrics.wilson(sum(flat), len(flat))
-    else:
-        low, high = metrics.bootstrap_interval(scores)
-    return Accuracy(len(flat), failed, sum(flat) / len(flat), low, high, unmeasured)
+def _summary(found: Sequence[tuple[Episode, float]]) -> Accuracy:
+    """Average over episodes; those of one task or conversation are no independent draws.
+
+    Without any result there is no mean.
+    """
+    measured = [(e, score) for e, score in found if e.measured]
+    failed = sum(not e.ok for e, _ in measured)
+    missing = len(found) - len(measured)
+    if not measured:
+        return Accuracy(0, failed, math.nan, math.nan, math.nan, missing)
+    named = ((e.task.cluster, e.task.item, score) for e, score in measured)
+    result = metrics.score_interval(metrics.cluster_scores(named))
+    return Accuracy(len(measured), failed, result.mean, result.low, result.high, missing)

@@ -43,6 +43,18 @@ class Task:
     source: str = ""
     """The data family, for per-source scores."""
     meta: dict[str, Any] = field(default_factory=dict)
+    """What else is known. `item` names what is asked where several tasks ask the same, `cluster`
+    what it shares with other tasks: a conversation, an article."""
+
+    @property
+    def item(self) -> str:
+        """What is asked; tasks of several seeds may ask the same."""
+        return str(self.meta.get("item", self.id))
+
+    @property
+    def cluster(self) -> str:
+        """Tasks of one cluster are no independent draws: intervals are drawn over clusters."""
+        return str(self.meta.get("cluster", self.item))
 
 
 @dataclass(frozen=True)

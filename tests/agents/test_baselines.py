@@ -264,8 +264,8 @@ def test_a_reader_that_sees_the_evidence_scores_one(name: str, expected: float) 
         agent = replace(agent, chunk_size=None, top_k=6)
     tasks = unique(8)
     scores = measure(agent, tasks, reader(tasks))
-    numeric = scores.pop("numeric_match")
-    assert numeric == 0.0  # no answer is a number
+    # No answer is a number, or one of bAbI's.
+    assert scores.pop("numeric_match") == scores.pop("babilong_match") == 0.0
     assert scores == pytest.approx(dict.fromkeys(scores, expected))
 
 
@@ -284,7 +284,9 @@ def test_always_yes_gets_what_it_deserves() -> None:
     ]
     scores = measure(FullContextAgent(), tasks, ScriptedPolicy(TOKENIZER, lambda _: "yes"))
     assert scores["exact_match"] == scores["sub_exact_match"] == scores["ruler_recall"] == 1 / 4
-    assert scores["token_f1"] == scores["rouge_l"] == pytest.approx((1 + 2 / 3) / 4)
+    # "Yes, Arizona" is not yes: a whole answer is right only as a whole.
+    assert scores["token_f1"] == scores["rouge_l"] == scores["hotpotqa_f1"] == 1 / 4
+    assert scores["squad_f1"] == pytest.approx((1 + 2 / 3) / 4)
     assert scores["boxed_exact_match"] == scores["numeric_match"] == 0.0
     boxed = ScriptedPolicy(TOKENIZER, lambda _: r"\boxed{yes}")
     assert measure(FullContextAgent(), tasks, boxed)["boxed_exact_match"] == 1 / 4
@@ -300,10 +302,11 @@ def test_an_echo_of_the_context_gets_what_it_deserves() -> None:
     scores = measure(FullContextAgent(), tasks, ScriptedPolicy(TOKENIZER, echo))
     assert scores["exact_match"] == scores["boxed_exact_match"] == 0.0
     assert scores["token_f1"] == scores["rouge_l"] == pytest.approx(2 / 11)
-    # Containment cannot tell an echo from an answer. What bounds it is the answer's length:
-    assert scores["sub_exact_match"] == scores["ruler_recall"] == 1.0
+    # Containment as published cannot tell an echo from an answer; ours allows for one more word.
+    assert scores["ruler_recall"] == scores["memagent_sub_em"] == 1.0
+    assert scores["answer_match"] == scores["sub_exact_match"] == 0.0
     capped = measure(FullContextAgent(max_answer_tokens=20), tasks, ScriptedPolicy(TOKENIZER, echo))
-    assert capped["sub_exact_match"] == capped["ruler_recall"] == 0.0
+    assert capped["ruler_recall"] == 0.0
     boxed = ScriptedPolicy(TOKENIZER, lambda prompt: f"\\boxed{{{echo(prompt)}}}")
     assert measure(FullContextAgent(), tasks, boxed)["boxed_exact_match"] == 0.0
 

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from recollect.errors import UserError
+from recollect.evaluation.graders import Graders
 from recollect.evaluation.judge_pairs import PAIRS
 from recollect.evaluation.judging import judge_episodes, measure_judge
 from recollect.policies.cached import RemoteModel
@@ -16,7 +17,13 @@ from tests.support.chat_server import chat_server
 
 
 def record(id: str, *questions: dict, answers: list[str], failure=None) -> dict:
-    return {"id": id, "questions": list(questions), "answers": answers, "failure": failure}
+    kept = {"id": id, "task": "t", "questions": list(questions)}
+    return {**kept, "answers": answers, "failure": failure}
+
+
+def judged(judge: Judge, records: list[dict], *names: str) -> dict[tuple[str, int, str], float]:
+    """Have records judged by some scores, our own if none is named."""
+    return asyncio.run(judge_episodes(Graders(judge), records, {"t": names or ("judge",)}))
 
 
 def grader(text: str) -> str:
@@ -36,17 +43,17 @@ def test_answers_are_judged_by_rubric_where_there_is_one():
     ]
     with chat_server(grader) as server:
         judge = strict_judge(RemoteModel(server.url))
-        verdicts = asyncio.run(judge_episodes(judge, records))
+        verdicts = judged(judge, records)
         # An empty answer needs no judge, a failed episode gets none.
         assert len(server.asked) == 1 + 4
-    assert verdicts == {("a", 0): 1.0, ("a", 1): 0.75, ("b", 0): 0.0}
+    assert verdicts == {("a", 0, "judge"): 1.0, ("a", 1, "judge"): 0.75, ("b", 0, "judge"): 0.0}
 
 
 def test_a_category_has_a_rubric_of_its_own():
     question = {"text": "Who?", "answers": ["unknown"], "category": ABSTENTION}
     with chat_server(grader) as server:
         judge = strict_judge(RemoteModel(server.url))
-        asyncio.run(judge_episodes(judge, [record("a", question, answers=["unknown"])]))
+        judged(judge, [record("a", question, answers=["unknown"])])
         assert RUBRICS[ABSTENTION] in server.texts[0]
         assert all(
             rubric not in server.texts[0] for k, rubric in RUBRICS.items() if k != ABSTENTION
@@ -58,7 +65,7 @@ def test_a_judge_that_fails_ends_the_judging():
     with chat_server(lambda _text: 500) as server:
         judge = strict_judge(RemoteModel(server.url, retries=0))
         with pytest.raises(UserError, match="the judge at"):
-            asyncio.run(judge_episodes(judge, [record("a", question, answers=["Ada"])]))
+            judged(judge, [record("a", question, answers=["Ada"])])
 
 
 def test_the_labelled_answers_are_of_all_kinds_and_different():

@@ -146,6 +146,7 @@ def test_replies_are_judged_by_their_final_answer() -> None:
     assert scores.pop("numeric_match") == 0.0
     for name in ("boxed_exact_match", "boxed_match"):  # as in training: \text is not taken off
         assert scores.pop(name) == 0.0
+    assert scores.pop("babilong_match") == 0.0  # knows no answers but bAbI's
     assert set(scores.values()) == {1.0}
     assert SCORES["boxed_exact_match"](r"So \boxed{paris}", question) == 1.0
     assert SCORES["boxed_exact_match"]("Paris", question) == 0.0

@@ -268,8 +268,12 @@ def test_a_metric_of_ones_own_must_find_every_answer_too() -> None:
         ("5", "5.00", 1),
         ("$1,234.50", "1234.5", 1),
         ("You spent 12.50 on 2023-01-05.", "12.50", 1),
-        ("first 3, then 5", "5", 1),
+        ("first 3, then 5", "5", 0),  # hedging: of two numbers neither is the answer
         ("first 3, then 5", "3", 0),
+        ("3 or 5", "5", 0),
+        ("3-5", "5", 0),
+        ("3 to 5", "5", 0),
+        ("2 + 3 makes it\nAnswer: 5", "5", 1),
         (r"\boxed{3 or 5}", "5", 0),
         (r"12 things, so \boxed{\$5.00}", "5", 1),
         (r"\boxed{1{,}234}", "1234", 1),

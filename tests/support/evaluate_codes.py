@@ -22,7 +22,7 @@ CONFIG = {
     "settings": {},
     "model": {"id": "tiny"},
     "agents": dict.fromkeys(AGENTS, ""),
-    "sets": {"codes": {"family": "codes", "primary": "sub_exact_match"}},
+    "sets": {"codes": {"family": "codes", "primary": "answer_match"}},
     "versions": {},
 }
 

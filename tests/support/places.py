@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared" / "data"
+SHARED = Path(os.environ.get("RECOLLECT_TEST_DATA", ROOT.parent / "shared" / "data"))
+"""A checkout that lies elsewhere names the folder in RECOLLECT_TEST_DATA."""

@@ -23,7 +23,7 @@ class Codes:
     """Codes told over some chunks; one question about one of them, easy to read."""
 
     name: ClassVar[str] = "codes"
-    metric: ClassVar[str] = "sub_exact_match"
+    metric: ClassVar[str] = "answer_match"
     chunks: int = 4
     limit: int | None = None
 

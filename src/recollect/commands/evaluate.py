@@ -13,6 +13,7 @@ from recollect.errors import UserError
 from recollect.evaluation.assessment import assess
 from recollect.evaluation.costs import parse_prices
 from recollect.evaluation.folder import EvaluationFolder, read_config, read_episodes
+from recollect.evaluation.graders import Graders, read_prompts
 from recollect.evaluation.harness import Harness
 from recollect.evaluation.judging import measure_judge
 from recollect.evaluation.models import open_models
@@ -22,7 +23,7 @@ from recollect.evaluation.report import write_report
 from recollect.evaluation.results import NAME, JudgeError, Results, save
 from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
 from recollect.evaluation.setup import default_folder, enter, known_agents, set_up
-from recollect.evaluation.tables import cost_table, judge_table, score_table
+from recollect.evaluation.tables import cost_table, judge_table, published_table, score_table
 from recollect.foreign import one_line
 from recollect.policies.cached import RemoteModel
 from recollect.policies.client import Endpoint
@@ -97,12 +98,12 @@ def _score(console: Console, folder: Path, options: EvalOptions | ReplayOptions)
     prices = parse_prices(options.prices)
     if read_config(folder) is None:
         raise UserError(f"{folder} holds no evaluation", "name a folder that `recollect eval` made")
-    judge = None
+    graders = None
     if options.judge:
         model = RemoteModel(options.judge, options.judge_model, folder / VERDICTS)
-        judge = strict_judge(model)
+        graders = Graders(strict_judge(model), read_prompts(options.longmemeval_prompts))
     with console.status("scoring"):
-        results = asyncio.run(assess(folder, options.metrics, judge, prices))
+        results = asyncio.run(assess(folder, options.metrics, graders, prices))
     return _finish(console, folder, results)
 
 
@@ -111,13 +112,13 @@ def _finish(console: Console, folder: Path, results: Results) -> int:
     report, page = write_report(folder)
     judged = [name for name, known in results.config["sets"].items() if known["primary"] == JUDGE]
     if judged and not results.judge:
-        text = f"{', '.join(judged)}: usually judged; without --judge token F1 stands first"
+        text = f"{', '.join(judged)}: usually judged; without --judge answer_overlap counts first"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    tables = [score_table(results), cost_table(results)]
+    tables = [score_table(results), published_table(results), cost_table(results)]
     tables += [judge_table(results.judge)] if results.judge else []
     if not console.is_terminal:
         console.width = max(120, console.width)  # a file has no width: nothing need be cut
-    for table in tables:
+    for table in filter(None, tables):
         console.print(table)
         console.print()
     text = f"results in {folder / NAME}\nreport in {report} and {page}"

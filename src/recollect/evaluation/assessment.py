@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,18 @@ from recollect.errors import UserError
 from recollect.evaluation import summary
 from recollect.evaluation.costs import Prices, Spending
 from recollect.evaluation.folder import CONFIG, EPISODES, read_config, read_episodes
+from recollect.evaluation.graders import Graders
 from recollect.evaluation.judging import judge_episodes, measure_judge
 from recollect.evaluation.records import Record, questions
 from recollect.evaluation.results import Cell, Comparison, Estimate, Example, Results
 from recollect.evaluation.scoring import (
-    JUDGE,
-    SIDE_BY_SIDE,
     Scored,
     check_metrics,
     first_metric,
+    metrics_of,
     score_record,
 )
-from recollect.rewards.judge import Judge
+from recollect.metrics import holm
 
 CLOSED_BOOK = "closed_book"
 EXAMPLES = 3
@@ -57,7 +58,7 @@ class Pile:
 async def assess(
     folder: Path,
     metrics: Sequence[str] = (),
-    judge: Judge | None = None,
+    graders: Graders | None = None,
     prices: Prices | None = None,
 ) -> Results:
     """Score all episodes of a folder, and say how sure one can be of it."""
@@ -65,23 +66,23 @@ async def assess(
     if config is None:
         raise UserError(f"{folder} holds no evaluation", "name a folder that `recollect eval` made")
     check_metrics(metrics)
-    names = list(dict.fromkeys([*(metrics or SIDE_BY_SIDE), *([JUDGE] if judge else [])]))
-    # A family's own metric is always there, whatever else is asked for.
+    judged = graders is not None
     sets = {
-        name: {**known, "primary": first_metric(known["primary"], judge is not None)}
+        name: {**known, "primary": first_metric(known["primary"], judged)}
         for name, known in config["sets"].items()
     }
-    check_metrics(known["primary"] for known in sets.values())
-    names += sorted({known["primary"] for known in sets.values()} - {*names})
-    error = await measure_judge(judge) if judge else None
-    verdicts = await judge_episodes(judge, read_episodes(folder)) if judge else None
+    names = {name: metrics_of(known, metrics, judged) for name, known in config["sets"].items()}
+    check_metrics(name for own in names.values() for name in own)
+    error = await measure_judge(graders.judge) if graders else None
+    verdicts = await judge_episodes(graders, read_episodes(folder), names) if graders else None
     piles: dict[str, dict[str, Pile]] = defaultdict(lambda: defaultdict(Pile))
     hashes: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
     runs: dict[float, float] = {}
     for record in read_episodes(folder):
         _check_known(folder, record, config)
         _check_text(record, hashes[record["task"]])
-        piles[record["task"]][record["agent"]].add(record, score_record(record, names, verdicts))
+        scored = score_record(record, names[record["task"]], verdicts)
+        piles[record["task"]][record["agent"]].add(record, scored)
         runs[record["run"]] = max(record["at"], runs.get(record["run"], 0.0))
     if not piles:
         raise UserError(f"{folder} holds no episodes yet", "run the evaluation first")
@@ -97,7 +98,7 @@ async def assess(
         comparisons=_adjusted(comparisons),
         examples=_examples(folder, chosen),
         judge=error,
-        seconds=round(sum(end - start for start, end in runs.items()), 3),
+        seconds=round(fsum(end - start for start, end in runs.items()), 3),
     )
 
 
@@ -105,7 +106,7 @@ def _cells(
     piles: dict[str, dict[str, Pile]],
     sets: dict[str, dict[str, Any]],
     agents: list[str],
-    names: Sequence[str],
+    names: dict[str, list[str]],
     prices: Prices | None,
 ) -> tuple[list[Cell], list[Comparison], dict[tuple[str, int], Example]]:
     cells: list[Cell] = []
@@ -114,14 +115,14 @@ def _cells(
     for task in sorted(piles, key=list(sets).index):
         own = piles[task]
         known = sets[task]
-        primary = names.index(known["primary"])
+        primary = names[task].index(known["primary"])
         order = sorted(own, key=agents.index)
-        answers = {agent: own[agent].answers for agent in order}
+        answers = {agent: summary.answerable(own[agent].answers) for agent in order}
         closed = None
         if CLOSED_BOOK in own:
-            closed = summary.score(own[CLOSED_BOOK].answers, primary)
+            closed = summary.score(answers[CLOSED_BOOK], primary)
         for agent in order:
-            cells.append(_cell(task, agent, known, own[agent], names, closed, prices))
+            cells.append(_cell(task, agent, known, own[agent], names[task], closed, prices))
             for answer, others in summary.worst(answers, agent, primary, EXAMPLES):
                 id = f"{task}|{agent}|{answer.seed}|{answer.index}"
                 score = answer.scores[primary]
@@ -142,15 +143,17 @@ def _cell(
     prices: Prices | None,
 ) -> Cell:
     primary = names.index(known["primary"])
-    seeds, spread = summary.by_seed(pile.answers, primary)
-    few = {i: summary.FEWER for i in range(len(names)) if i != primary}
+    counted = summary.answerable(pile.answers)
+    seeds, spread = summary.by_seed(counted, primary)
+    published = [name for name in known.get("published", ()) if name in names]
     return Cell(
         task=task,
         family=known["family"],
         agent=agent,
         primary=known["primary"],
         scores={
-            name: summary.score(pile.answers, i, few.get(i, summary.RESAMPLES))
+            # A published score counts what its benchmark counts: all questions.
+            name: summary.score(pile.answers if name in published else counted, i)
             for i, name in enumerate(names)
         },
         seeds=seeds,
@@ -158,14 +161,20 @@ def _cell(
         closed_book=closed,
         axes=summary.by_axis(pile.answers, primary),
         cost=pile.spending.cost(prices),
-        failures=dict(Counter(kind for kind in pile.failures if kind).most_common()),
+        failures=_counted(kind for kind in pile.failures if kind),
         tokens=pile.tokens / len(pile.failures),
         chars=pile.chars / len(pile.failures),
+        published=published,
     )
 
 
+def _counted(kinds: Iterable[str]) -> dict[str, int]:
+    """Count, the most frequent first, and those that are as frequent by name."""
+    return dict(sorted(Counter(kinds).items(), key=lambda pair: (-pair[1], pair[0])))
+
+
 def _adjusted(comparisons: list[Comparison]) -> list[Comparison]:
-    adjusted = summary.holm([c.p for c in comparisons])
+    adjusted = holm([c.p for c in comparisons])
     return [replace(c, p_adjusted=p) for c, p in zip(comparisons, adjusted, strict=True)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from recollect.errors import UserError
@@ -39,6 +40,7 @@ class Spending:
         self._total = Cost()
         self._sizes = [0.0, 0.0]
         self._sized = 0
+        self._seconds: list[float] = []  # added up at the end, exactly, whatever their order
 
     def add(self, record: Record) -> None:
         """Count one episode."""
@@ -63,8 +65,8 @@ class Spending:
             total.answer_read + answer[0],
             total.answer_written + answer[1],
             total.answer_calls + answer[2],
-            total.seconds + record["seconds"],
         )
+        self._seconds.append(record["seconds"])
         if record["memory"]:
             self._sizes[0] += record["memory"]["tokens"]
             self._sizes[1] += record["memory"]["chars"]
@@ -81,7 +83,7 @@ class Spending:
             dollars = (read * prices.read + written * prices.written) / 1e6
         return replace(
             total,
-            seconds=round(total.seconds, 3),
+            seconds=round(math.fsum(self._seconds), 3),
             memory_tokens=tokens,
             memory_chars=chars,
             dollars=dollars,

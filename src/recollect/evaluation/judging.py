@@ -7,12 +7,12 @@ ends the judging: a missing verdict is never taken for a no.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
+from recollect.evaluation.graders import Grade, Graders
 from recollect.evaluation.judge_pairs import PAIRS, Pair
 from recollect.evaluation.records import Record, questions
 from recollect.evaluation.results import Estimate, JudgeError, JudgeKind
@@ -22,19 +22,32 @@ from recollect.rewards.judge import Judge
 from recollect.types import Question
 
 T = TypeVar("T")
-Item = tuple[T, Question, str]
-"""Something to file the verdict under, the question, the answer."""
+Item = tuple[T, Grade, Question, Mapping[str, Any], str]
+"""Something to file the verdict under, how to grade, the question, more about it, the answer."""
 
 
-async def judge_episodes(judge: Judge, records: Iterable[Record]) -> dict[tuple[str, int], float]:
-    """Have the answers of all episodes that did not fail judged."""
-    return await _verdicts(judge, (item for record in records for item in _items(record)))
+async def judge_episodes(
+    graders: Graders, records: Iterable[Record], names: Mapping[str, Sequence[str]]
+) -> dict[tuple[str, int, str], float]:
+    """Have the answers of all episodes that did not fail judged, by every judged score of a set."""
+    asked = (
+        ((record["id"], i, name), graders.names[name], question, about, answer)
+        for record in records
+        for i, question, about, answer in _items(record)
+        for name in names[record["task"]]
+        if name in graders.names
+    )
+    return await _verdicts(graders.judge, asked)
 
 
 async def measure_judge(judge: Judge, pairs: Iterable[Pair] = PAIRS) -> JudgeError:
     """Measure how often a judge errs on labelled answers."""
     listed = list(pairs)
-    verdicts = await _verdicts(judge, ((i, p.question, p.answer) for i, p in enumerate(listed)))
+    grade = Graders(judge).strict
+    asked: Iterator[Item[int]] = (
+        (i, grade, pair.question, {}, pair.answer) for i, pair in enumerate(listed)
+    )
+    verdicts = await _verdicts(judge, asked)
     accepted: dict[tuple[str, bool], list[float]] = defaultdict(list)
     for i, pair in enumerate(listed):
         accepted[pair.kind, pair.right].append(verdicts[i])
@@ -56,27 +69,22 @@ def _share(values: list[float]) -> Estimate:
     return Estimate(mean, low, high, len(values), 0, len(values), "wilson")
 
 
-def _items(record: Record) -> Iterator[Item[tuple[str, int]]]:
+def _items(record: Record) -> Iterator[tuple[int, Question, Mapping[str, Any], str]]:
     if record["failure"] is not None:
         return
     for i, question in enumerate(questions(record)):
-        answer = final_answer(cut(record["answers"][i]))
         about = record["questions"][i].get("about") or {}
-        # Where there is a rubric (BEAM), the score is the share of its points that are met.
-        for point in about.get("rubric") or [None]:
-            asked = question if point is None else replace(question, answers=(str(point),))
-            yield (record["id"], i), asked, answer
+        yield i, question, about, final_answer(cut(record["answers"][i]))
 
 
 async def _verdicts(judge: Judge, items: Iterator[Item[T]]) -> dict[T, float]:
-    """Have answers judged, many at once; several verdicts under one name are averaged."""
-    verdicts: dict[T, list[float]] = defaultdict(list)
+    """Have answers judged, many at once."""
+    verdicts: dict[T, float] = {}
 
     async def work() -> None:
-        for key, question, answer in items:
+        for key, grade, question, about, answer in items:
             # An empty answer would be refused by any judge, and some servers refuse to read it.
-            verdict = await judge(question, answer) if answer.strip() else 0.0
-            verdicts[key].append(verdict)
+            verdicts[key] = await grade(question, about, answer) if answer.strip() else 0.0
 
     try:
         await concurrently(work() for _ in range(judge.model.concurrency))
@@ -85,7 +93,7 @@ async def _verdicts(judge: Judge, items: Iterator[Item[T]]) -> dict[T, float]:
     except Exception as error:
         raise UserError(
             f"the judge at {judge.model.url} failed: {type(error).__name__}: {error}",
-            "mend that, then judge again (what an evaluation stored: `recollect replay FOLDER"
+            "repair that, then judge again (what an evaluation stored: `recollect replay FOLDER"
             " --judge URL`); verdicts are kept",
         ) from error
-    return {key: sum(own) / len(own) for key, own in verdicts.items()}
+    return verdicts

@@ -58,6 +58,9 @@ class EvalOptions:
     """The address of a server whose model judges the answers."""
     judge_model: str = ""
     """Empty takes the first model that the judge's server lists."""
+    longmemeval_prompts: Path | None = None
+    """JSON with the published wording of LongMemEval's judge, by type of question; without it the
+    same rules are told in our words."""
     retry_failed: bool = False
     """Run episodes again that failed; what they were told before is not asked again."""
     served_model: str = ""
@@ -93,6 +96,9 @@ class ReplayOptions:
     """The address of a server whose model judges the answers."""
     judge_model: str = ""
     """Empty takes the first model that the judge's server lists."""
+    longmemeval_prompts: Path | None = None
+    """JSON with the published wording of LongMemEval's judge, by type of question; without it the
+    same rules are told in our words."""
 
 
 def split_names(words: Sequence[str]) -> list[str]:

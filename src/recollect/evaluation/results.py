@@ -30,8 +30,11 @@ class Estimate:
     n_failed: int
     """Of these, how many belong to an episode that failed."""
     n_tasks: int
-    """Independent tasks they come from: what the interval rests on."""
-    interval: Literal["wilson", "bootstrap"]
+    """Different tasks they come from."""
+    interval: Literal["wilson", "clusters"]
+    """Wilson's, or for answers of clusters that are no independent draws."""
+    n_clusters: int = 0
+    """What the interval rests on: conversations, articles, or tasks where nothing joins them."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Cell:
     """Without the length: hotpotqa, ruler:vt. Cells of one family form a length curve."""
     agent: str
     primary: str
-    """The metric this family is usually reported in; a key of `scores`."""
+    """The metric that counts first: ours, which hedging cannot win; a key of `scores`."""
     scores: dict[str, Estimate]
     """By metric."""
     seeds: dict[str, float]
@@ -95,6 +98,8 @@ class Cell:
     """Mean length of the tasks' text in tokens, measured or estimated: the curve's x axis."""
     chars: float = 0.0
     """Mean length of the tasks' text in characters."""
+    published: list[str] = field(default_factory=list)
+    """Which of the scores are the benchmark's own, to compare with published figures."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +114,11 @@ class Comparison:
     low: float
     high: float
     p: float
-    """Two-sided, paired by task."""
+    """Two-sided, for the difference above: whole clusters change sides."""
     p_adjusted: float
     """After Holm's correction for all comparisons of this evaluation."""
     n_tasks: int
+    n_clusters: int = 0
 
 
 @dataclass(frozen=True)

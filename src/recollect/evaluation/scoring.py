@@ -5,33 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from recollect.errors import UserError
 from recollect.evaluation.records import Record, questions
-from recollect.metrics import SCORES
+from recollect.metrics import SCORES, unanswerable
 from recollect.types import Question
 
 JUDGE = "judge"
-SIDE_BY_SIDE = (
+JUDGED = (JUDGE, "longmemeval_judge", "beam_judge")
+"""Scores that need a judge."""
+OURS = (
+    "answer_match",
+    "answer_overlap",
     "exact_match",
-    "boxed_exact_match",
-    "token_f1",
-    "locomo_f1",
     "sub_exact_match",
-    "ruler_recall",
-    "numeric_match",
+    "token_f1",
     "rouge_l",
+    "boxed_exact_match",
 )
-"""What is always reported, beside the metric that a family is usually measured by."""
+"""What is reported of every family, beside the published scores of its benchmark."""
 
-UNJUDGED = "token_f1"
-"""Stands first where a family is usually judged, but nobody judges."""
+UNJUDGED = "answer_overlap"
+"""Counts first where a family is usually judged, but nobody judges."""
 
 LONGEST = 4000
 """Characters of an answer that are scored, its last ones: nobody is to list every candidate."""
 
-Verdicts = Mapping[tuple[str, int], float]
-"""A judge's verdicts by episode id and number of the question."""
+Verdicts = Mapping[tuple[str, int, str], float]
+"""What a judge's verdicts come to, by episode id, number of the question, and score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,34 @@ class Scored:
     seed: int
     index: int
     question: int
-    task_id: str
-    """Answers of one task share its luck: they are no independent draws. Where every seed asks the
-    same (HotpotQA's questions, among other documents each time), it names what is asked."""
+    item: str
+    """Names the task, or what is asked where every seed asks the same (HotpotQA's questions, among
+    other documents each time)."""
+    cluster: str
+    """Answers of one cluster share its luck: they are no independent draws."""
     failed: bool
     scores: tuple[float, ...]
     """In the order of the metrics asked for."""
     axes: tuple[tuple[str, str], ...]
+    unanswerable: bool = False
+    """Whether giving up answers it, so that it is no part of the headline."""
+
+    @property
+    def unit(self) -> str:
+        """What is asked, whatever the seed."""
+        return f"{self.item}#{self.question}"
+
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        """Answers of two agents with the same key can be compared."""
+        return self.item, self.seed, self.index, self.question
+
+
+def metrics_of(known: Mapping[str, Any], asked: Sequence[str], judged: bool) -> list[str]:
+    """Name the scores of a task set, whatever else is asked for: its own and the published ones."""
+    own = [*(asked or OURS), *([JUDGE] if judged else [])]
+    own += [first_metric(known["primary"], judged), *known.get("published", ())]
+    return [name for name in dict.fromkeys(own) if judged or name not in JUDGED]
 
 
 def first_metric(family_metric: str, judged: bool) -> str:
@@ -60,7 +83,7 @@ def first_metric(family_metric: str, judged: bool) -> str:
 def check_metrics(names: Iterable[str]) -> None:
     """Refuse what is no metric."""
     for name in names:
-        if name not in SCORES and name != JUDGE:
+        if name not in SCORES and name not in JUDGED:
             raise UserError(f"there is no metric {name!r}", f"choose from {', '.join(SCORES)}")
 
 
@@ -69,14 +92,15 @@ def score_record(
 ) -> Iterator[Scored]:
     """Score every answer of an episode."""
     failed = record["failure"] is not None
+    meta = record["meta"]
+    item = str(meta.get("item", record["task_id"]))
     for i, question in enumerate(questions(record)):
-        if failed:
-            scores = (0.0,) * len(metrics)
-        else:
+        scores = (0.0,) * len(metrics)
+        if not failed:
             reply = cut(record["answers"][i])
             scores = tuple(
-                verdicts[record["id"], i]
-                if name == JUDGE and verdicts is not None
+                (verdicts or {})[record["id"], i, name]
+                if name in JUDGED
                 else SCORES[name](reply, question)
                 for name in metrics
             )
@@ -86,10 +110,12 @@ def score_record(
             record["seed"],
             record["index"],
             i,
-            str(record["meta"].get("item", record["task_id"])),
+            item,
+            str(meta.get("cluster", item)),
             failed,
             scores,
             tuple(axes(question, record["chunks"]).items()),
+            unanswerable(question),
         )
 
 

@@ -123,6 +123,7 @@ def enter(
         name: {
             "family": str(replace(spec, length=None, documents=None)),
             "primary": setup.primary[name],
+            "published": list(getattr(setup.grid.families[name], "scorers", ())),
             "length": spec.length,
             "n": setup.grid.tasks(name),
         }

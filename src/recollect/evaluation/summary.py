@@ -1,48 +1,44 @@
-"""From scored answers to results: means with intervals, paired comparisons, costs.
+"""From scored answers to results: means with intervals, paired comparisons.
 
-Pure functions over `Scored` answers and stored episodes; knows nothing of models or files.
+Pure functions over `Scored` answers; knows nothing of models or files. Sums are exact, so the order
+in which episodes ended changes no digit.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
+from math import fsum
 from statistics import stdev
 
 from recollect.evaluation.results import Comparison, Estimate
 from recollect.evaluation.scoring import Scored
-from recollect.metrics import bootstrap_interval, paired_p_value, wilson
-
-RESAMPLES = 10_000
-"""For what conclusions rest on: primary metrics and comparisons."""
-FEWER = 2_000
-"""For all that stands beside it."""
+from recollect.metrics import cluster_scores, mean_interval, paired_p_value, share_interval
 
 
-def score(answers: Sequence[Scored], metric: int, resamples: int = RESAMPLES) -> Estimate:
-    """Average one metric; the interval is Wilson's where it may be, else bootstrapped by task."""
-    by_task = scores_by_task(answers, metric)
-    flat = [value for values in by_task.values() for value in values]
-    failed = sum(answer.failed for answer in answers)
-    mean = sum(flat) / len(flat)
-    if len(flat) == len(by_task) and set(flat) <= {0.0, 1.0}:
-        low, high = wilson(sum(flat), len(flat))
-        return Estimate(mean, low, high, len(flat), failed, len(by_task), "wilson")
-    low, high = bootstrap_interval(list(by_task.values()), resamples=resamples)
-    if low == high:
-        # One task, or tasks that all agree: drawing them again cannot show any doubt.
-        low, high = wilson(mean * len(by_task), len(by_task))
-        return Estimate(mean, low, high, len(flat), failed, len(by_task), "wilson")
-    return Estimate(mean, low, high, len(flat), failed, len(by_task), "bootstrap")
+def score(answers: Sequence[Scored], metric: int) -> Estimate:
+    """Average one metric over answers, with an interval over their clusters."""
+    named = ((a.cluster, a.unit, a.scores[metric]) for a in answers)
+    found = share_interval(cluster_scores(named))
+    return Estimate(
+        found.mean,
+        found.low,
+        found.high,
+        len(answers),
+        sum(answer.failed for answer in answers),
+        len({answer.item for answer in answers}),
+        "wilson" if found.independent else "clusters",
+        found.clusters,
+    )
 
 
-def scores_by_task(answers: Iterable[Scored], metric: int) -> dict[str, list[float]]:
-    """Collect one metric's scores by task, whatever the seed."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for answer in answers:
-        found[answer.task_id].append(answer.scores[metric])
-    return found
+def answerable(answers: Sequence[Scored]) -> list[Scored]:
+    """Leave out the questions that giving up answers, unless there are no others.
+
+    They have their own line by category: who always gives up is right in all of them.
+    """
+    return [answer for answer in answers if not answer.unanswerable] or list(answers)
 
 
 def by_seed(answers: Iterable[Scored], metric: int) -> tuple[dict[str, float], float | None]:
@@ -50,7 +46,7 @@ def by_seed(answers: Iterable[Scored], metric: int) -> tuple[dict[str, float], f
     values: dict[int, list[float]] = defaultdict(list)
     for answer in answers:
         values[answer.seed].append(answer.scores[metric])
-    means = {str(seed): sum(v) / len(v) for seed, v in sorted(values.items())}
+    means = {str(seed): fsum(v) / len(v) for seed, v in sorted(values.items())}
     return means, stdev(means.values()) if len(means) > 1 else None
 
 
@@ -61,7 +57,7 @@ def by_axis(answers: Iterable[Scored], metric: int) -> dict[str, dict[str, Estim
         for axis, value in answer.axes:
             parts[axis][value].append(answer)
     return {
-        axis: {value: score(own, metric, FEWER) for value, own in sorted(values.items())}
+        axis: {value: score(own, metric) for value, own in sorted(values.items())}
         for axis, values in sorted(parts.items())
     }
 
@@ -69,42 +65,38 @@ def by_axis(answers: Iterable[Scored], metric: int) -> dict[str, dict[str, Estim
 def compare(
     answers: Mapping[str, Sequence[Scored]], task: str, metric: int, name: str
 ) -> list[Comparison]:
-    """Compare every two agents on the tasks that both were given, question by question."""
-    scores = {
-        agent: {(a.task_id, a.seed, a.index, a.question): a.scores[metric] for a in own}
-        for agent, own in answers.items()
-    }
+    """Compare every two agents on the tasks that both were given, question by question.
+
+    Difference, interval and p-value are of one thing: the mean over all answers, by clusters.
+    """
+    scores = {agent: {a.key: a for a in own} for agent, own in answers.items()}
     found: list[Comparison] = []
     for first, second in combinations(scores, 2):
-        differences: dict[str, list[float]] = defaultdict(list)
-        for key in scores[first].keys() & scores[second].keys():
-            differences[key[0]].append(scores[first][key] - scores[second][key])
-        if not differences:
+        shared = [(a, scores[second][k]) for k, a in scores[first].items() if k in scores[second]]
+        if not shared:
             continue
-        ordered = [differences[task_id] for task_id in sorted(differences)]
-        flat = [d for own in ordered for d in own]
-        low, high = bootstrap_interval(ordered, resamples=RESAMPLES)
-        means = [sum(own) / len(own) for own in ordered]
-        p = paired_p_value(means, [0.0] * len(means))
-        mean = sum(flat) / len(flat)
-        found.append(Comparison(task, name, first, second, mean, low, high, p, p, len(ordered)))
+        clusters = cluster_scores(
+            (a.cluster, a.unit, a.scores[metric] - b.scores[metric]) for a, b in shared
+        )
+        mean = mean_interval(clusters, limit=1.0)
+        p = paired_p_value(clusters)
+        tasks = len({a.item for a, _ in shared})
+        found.append(
+            Comparison(
+                task,
+                name,
+                first,
+                second,
+                mean.mean,
+                mean.low,
+                mean.high,
+                p,
+                p,
+                tasks,
+                mean.clusters,
+            )
+        )
     return found
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for their number, so that the chance of any false alarm keeps its bound."""
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        adjusted[i] = highest
-    return adjusted
-
-
-def count_failures(kinds: Iterable[str | None]) -> dict[str, int]:
-    """Count failures by what they were, the most frequent first."""
-    return dict(Counter(kind for kind in kinds if kind is not None).most_common())
 
 
 def worst(

@@ -42,6 +42,26 @@ def score_table(results: Results) -> Table:
     return table
 
 
+def published_table(results: Results) -> Table | None:
+    """Show the benchmarks' own scores, by their own names; None where no set has any."""
+    table = plain_table(padding=2)
+    table.title = "as published, to compare with published figures; hedging can win some of them"
+    table.title_justify = "left"
+    for header in ("tasks", "agent"):
+        table.add_column(header, no_wrap=True)
+    names = list(dict.fromkeys(name for cell in results.cells for name in cell.published))
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for cell in results.cells:
+        if cell.published:
+            found = [cell.scores[name] if name in cell.published else None for name in names]
+            shown = [
+                "" if s is None else f"{s.mean:.3f} [{s.low:.3f}, {s.high:.3f}]" for s in found
+            ]
+            table.add_row(cell.task, cell.agent, *shown)
+    return table if names else None
+
+
 def cost_table(results: Results) -> Table:
     """Show what every cell spent per episode."""
     table = plain_table(padding=2)

@@ -9,43 +9,69 @@ from recollect.metrics.answers import (
     boxed_exact_match,
     boxed_match,
     exact_match,
-    final_answer,
     normalise,
-    numeric_match,
     rouge_l,
     sub_exact_match,
     token_f1,
-    value_match,
 )
+from recollect.metrics.commitment import answer_match
 from recollect.metrics.locomo import abstains, locomo_f1, stemmed_f1
+from recollect.metrics.overlap import answer_overlap, unanswerable
+from recollect.metrics.pairs import holm, paired_p_value
 from recollect.metrics.ruler import ruler_any, ruler_recall
-from recollect.metrics.statistics import bootstrap_interval, paired_p_value, wilson
-from recollect.metrics.table import METRICS, SCORES, QuestionScore, find_metric, score_question
+from recollect.metrics.spans import answer_span, final_answer
+from recollect.metrics.statistics import (
+    Interval,
+    cluster_scores,
+    mean_interval,
+    score_interval,
+    share_interval,
+    wilson,
+)
+from recollect.metrics.table import (
+    METRICS,
+    PUBLISHED,
+    SCORES,
+    QuestionScore,
+    find_metric,
+    score_question,
+)
+from recollect.metrics.values import numeric_match, value_match
 
 __all__ = [
     "METRICS",
+    "PUBLISHED",
     "SCORES",
+    "Interval",
     "Metric",
     "QuestionScore",
     "abstains",
-    "bootstrap_interval",
+    "answer_match",
+    "answer_overlap",
+    "answer_span",
     "boxed",
     "boxed_exact_match",
     "boxed_match",
+    "cluster_scores",
     "exact_match",
     "final_answer",
     "find_metric",
+    "holm",
     "locomo_f1",
+    "mean_interval",
     "normalise",
     "numeric_match",
     "paired_p_value",
     "rouge_l",
     "ruler_any",
     "ruler_recall",
+    "score_interval",
     "score_question",
+    "share_interval",
     "stemmed_f1",
     "sub_exact_match",
     "token_f1",
+    "unanswerable",
     "value_match",
     "wilson",
 ]

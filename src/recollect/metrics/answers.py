@@ -8,7 +8,6 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
 
 Metric = Callable[[str, tuple[str, ...]], float]
 
@@ -72,17 +71,17 @@ def sub_exact_match(prediction: str, answers: tuple[str, ...]) -> float:
     Numbers keep their sign, decimal point and inner separators: "5.00" is found neither in "45.00"
     nor in "500" or "5.00-6.00". An empty answer is found nowhere.
     """
-    found = f" {' '.join(_tokens(prediction))} "
-    golds = [" ".join(_tokens(answer)) for answer in answers]
+    found = f" {' '.join(tokens(prediction))} "
+    golds = [" ".join(tokens(answer)) for answer in answers]
     return float(any(gold and f" {gold} " in found for gold in golds))
 
 
-def _tokens(text: str) -> list[str]:
+def tokens(text: str) -> list[str]:
     """Split into numbers, kept whole, and the normalised words between them."""
-    tokens: list[str] = []
+    found: list[str] = []
     for i, piece in enumerate(_NUMBER.split(_plain_digits(_fold(text)))):
-        tokens += [piece.removeprefix("+")] if i % 2 else normalise(piece).split()
-    return tokens
+        found += [piece.removeprefix("+")] if i % 2 else normalise(piece).split()
+    return found
 
 
 def _plain_digits(text: str) -> str:
@@ -125,22 +124,11 @@ def _best(scores: Iterable[float]) -> float:
     return max(scores, default=0.0)
 
 
-# Boxed answers and values
+# Boxed answers, and numbers
 
 
-def final_answer(text: str) -> str:
-    r"""Return the answer that a reply settles on: its last box, or all of it but the thinking.
-
-    Models like to write \boxed{\text{Paris}}: such commands are no part of the answer.
-    """
-    said = text.rpartition("</think>")[2]
-    box = boxed(said)
-    if box is None:
-        return said.strip()
-    return _unstyled(box).strip(" $")
-
-
-def _unstyled(text: str) -> str:
+def unstyled(text: str) -> str:
+    r"""Take LaTeX's styles off: \text{Paris} is Paris."""
     while (plain := _STYLED.sub(r"\1", text)) != text:
         text = plain
     return text
@@ -232,39 +220,17 @@ def _strip_latex(text: str) -> str:
     return re.sub(r"(^|\{)\.(?=\d)", r"\g<1>0.", text)
 
 
-def numeric_match(prediction: str, answers: tuple[str, ...]) -> float:
-    """Score 1 if the prediction's number has exactly the value of an answer.
-
-    Its number is the only one in its box, or without a box the last one in the text. An answer that
-    is not a number matches nothing.
-    """
-    box = boxed(prediction)
-    numbers = _numbers(prediction if box is None else _unstyled(box))
-    if not numbers or (box is not None and len(numbers) > 1):
-        return 0.0
-    return float(any(_is_amount(a) and _numbers(a)[-1:] == numbers[-1:] for a in answers))
-
-
-def value_match(prediction: str, answers: tuple[str, ...]) -> float:
-    """Score 1 if the prediction has an answer's value: numbers as numbers, lists in any order."""
-    box = boxed(prediction)
-    found = _items(prediction if box is None else _unstyled(box))
-    texts = [answer for answer in answers if not _is_amount(answer)]
-    return max(
-        numeric_match(prediction, tuple(a for a in answers if _is_amount(a))),
-        float(bool(found) and any(found == _items(answer) for answer in texts)),
-    )
-
-
-def _items(text: str) -> list[str]:
+def listed(text: str) -> list[str]:
+    """Return the items of a list in one order, whatever the order they come in."""
     parts = re.split(r"[,;\n]|\band\b", _fold(text))
     return sorted(filter(None, map(normalise, parts)))
 
 
-def _is_amount(text: str) -> bool:
+def is_amount(text: str) -> bool:
+    """Tell whether a text is one number, perhaps with a sign of money or percent."""
     return _AMOUNT.fullmatch(_plain_digits(_fold(text))) is not None
 
 
-def _numbers(text: str) -> list[Decimal]:
-    found = _NUMBER.findall(_plain_digits(_fold(text)))
-    return [Decimal(number) for number in found if _PLAIN_NUMBER.fullmatch(number)]
+def plain_number(token: str) -> bool:
+    """Tell whether a token is a number, and not a date, a time or a range."""
+    return _PLAIN_NUMBER.fullmatch(token) is not None

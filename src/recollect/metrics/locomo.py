@@ -21,14 +21,14 @@ _CHOICE = re.compile(r"\W*(?:option|answer|choice)?\W*\b([ab])\b\W*", re.IGNOREC
 
 def stemmed_f1(prediction: str, answers: tuple[str, ...]) -> float:
     """Score the overlap of stemmed words; "and" counts as little as the articles."""
-    found = _stems(prediction)
-    return max((_overlap(found, _stems(answer)) for answer in answers), default=0.0)
+    found = stems(prediction)
+    return max((_overlap(found, stems(answer)) for answer in answers), default=0.0)
 
 
 def locomo_f1(prediction: str, answers: tuple[str, ...], category: str) -> float:
     """Score an answer as its category asks."""
     if category == ADVERSARIAL:
-        return float(abstains(prediction) or _chooses(prediction, answers))
+        return float(abstains(prediction) or chooses(prediction, answers))
     if category == MULTI_HOP:
         return max((_listed(prediction, answer) for answer in answers), default=0.0)
     if category == OPEN_DOMAIN:
@@ -42,7 +42,7 @@ def abstains(prediction: str) -> bool:
     return any(words in said for words in _ABSTENTIONS)
 
 
-def _chooses(prediction: str, answers: tuple[str, ...]) -> bool:
+def chooses(prediction: str, answers: tuple[str, ...]) -> bool:
     """Tell whether a reply names nothing but the letter of a choice that is accepted."""
     chosen = _CHOICE.fullmatch(prediction)
     accepted = {match[1].lower() for match in map(_CHOICE.fullmatch, answers) if match}
@@ -51,12 +51,13 @@ def _chooses(prediction: str, answers: tuple[str, ...]) -> bool:
 
 def _listed(prediction: str, answer: str) -> float:
     """Find for every part of the answer the part of the prediction that fits best."""
-    found = [_stems(part) for part in prediction.split(",")]
-    golds = [_stems(part) for part in answer.split(",")]
+    found = [stems(part) for part in prediction.split(",")]
+    golds = [stems(part) for part in answer.split(",")]
     return sum(max(_overlap(part, gold) for part in found) for gold in golds) / len(golds)
 
 
-def _stems(text: str) -> Counter[str]:
+def stems(text: str) -> Counter[str]:
+    """Count the stems of a text's words, as LoCoMo normalises them."""
     return Counter(stem(word, extended=True) for word in _AND.sub(" ", normalise(text)).split())
 
 

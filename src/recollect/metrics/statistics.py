@@ -1,21 +1,40 @@
-"""Means and comparisons: how sure we are of a score."""
+"""Means and comparisons: how sure we are of a score.
+
+Scores come as clusters of units of samples: the answers of a conversation, each perhaps given
+several times. What a cluster shares (a text, an article, a writer) makes its answers alike, so
+their number is less than it looks. Every sum is exact (`math.fsum`): no order changes a digit.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import NormalDist
 
-import numpy as np
+from recollect.metrics.student import student
+
+Clusters = Sequence[Sequence[Sequence[float]]]
+"""Scores by cluster and by unit: one score for every sample of a unit."""
+
+ALIKE = 0.2
+"""How alike answers of a cluster are taken to be (their ICC) where the data cannot tell."""
 
 
-def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's score interval for a proportion; (0, 1) where nothing was measured."""
+def wilson(
+    successes: float, n: float, confidence: float = 0.95, quantile: float | None = None
+) -> tuple[float, float]:
+    """Return Wilson's score interval for a proportion; (0, 1) where nothing was measured.
+
+    A larger `quantile` than the normal one widens it where the variance had to be estimated.
+    """
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes out of {n}")
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    z = NormalDist().inv_cdf((1 + confidence) / 2) if quantile is None else quantile
     p = successes / n
     center = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
@@ -23,60 +42,186 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, f
     return max(0.0, min(p, center - half)), min(1.0, max(p, center + half))
 
 
-def bootstrap_interval(
-    scores_by_task: Sequence[Sequence[float]],
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Return the percentile interval of the mean score, drawing whole tasks with replacement.
+@dataclass(frozen=True)
+class Interval:
+    """A mean, its 95% interval, and what it rests on."""
 
-    Questions of one task share its text and its luck: they are no independent draws. For 0/1 scores
-    of single-question tasks `wilson` is better, above all near 0 and 1.
+    mean: float
+    low: float
+    high: float
+    clusters: int
+    independent: bool
+    """Whether all scores are 0 or 1 and each stands alone, so that it is Wilson's."""
+
+
+def share_interval(clusters: Clusters, confidence: float = 0.95) -> Interval:
+    """Return the mean of scores in [0, 1] with an interval that respects clusters.
+
+    Wilson's where scores are 0 or 1 and each is a cluster of its own. Otherwise Wilson's form with
+    the number of answers that independent ones would need for the same variance, and Student's
+    quantile for how well that variance is known.
     """
-    sums_T = np.array([sum(scores) for scores in scores_by_task if len(scores)], dtype=float)
-    sizes_T = np.array([len(scores) for scores in scores_by_task if len(scores)])
-    if not len(sizes_T):
-        raise ValueError("no scores to resample")
-    random = np.random.default_rng(seed)
-    means = np.empty(resamples)
-    block = max(1, 1_000_000 // len(sizes_T))  # bounds the memory, whatever the number of tasks
-    for start in range(0, resamples, block):
-        shape = (min(block, resamples - start), len(sizes_T))
-        drawn = random.integers(len(sizes_T), size=shape)
-        means[start : start + block] = sums_T[drawn].sum(1) / sizes_T[drawn].sum(1)
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
+    sample = _Sample.of(clusters)
+    n, mean = sample.size, sample.mean
+    if n == sample.clusters and all(u in (0.0, 1.0) for u in sample.values):
+        low, high = wilson(mean * n, n, confidence)
+        return Interval(mean, low, high, sample.clusters, True)
+    if sample.clusters == 1:
+        low, high = wilson(min(1.0, mean), 1, confidence)
+        return Interval(mean, low, high, 1, False)
+    spread = mean * (1 - mean)
+    found = sample.variance * sample.units / spread if spread > 0 else 0.0
+    # The fewer answers differ, the less they say about how alike those of a cluster are.
+    inflation = (sample.odd * found + sample.assumed) / (sample.odd + 1)
+    effective = sample.units / inflation
+    low, high = wilson(
+        min(1.0, mean) * effective, effective, quantile=student(confidence, sample.freedom)
+    )
+    return Interval(mean, low, high, sample.clusters, False)
 
 
-def paired_p_value(
-    first: Sequence[float], second: Sequence[float], resamples: int = 10_000, seed: int = 0
-) -> float:
-    """Return the two-sided p-value that two methods score alike on the same items.
+def score_interval(clusters: Clusters) -> Interval:
+    """Return the interval of a share where all scores are in [0, 1], else that of any mean."""
+    scores = (x for cluster in clusters for unit in cluster for x in unit)
+    return (share_interval if all(0 <= x <= 1 for x in scores) else mean_interval)(clusters)
 
-    Exact McNemar where all differences have one size (0/1 scores); otherwise the signs of the
-    differences are flipped at random, and the identity counts as one flip.
+
+def mean_interval(
+    clusters: Clusters, limit: float = math.inf, confidence: float = 0.95
+) -> Interval:
+    """Return the mean of any scores, such as differences or rewards, with its interval.
+
+    Where all scores agree, others may still differ: by at most 1, as often as Wilson's bound for
+    what was never seen. `limit` is the largest mean there can be, to either side.
     """
-    if len(first) != len(second):
-        raise ValueError(f"a paired test of {len(first)} and {len(second)} scores")
-    differences = np.subtract(first, second, dtype=float)
-    differences = differences[differences != 0]
-    if not len(differences):
-        return 1.0
-    if len(set(np.abs(differences))) == 1:
-        return _mcnemar(int((differences > 0).sum()), int((differences < 0).sum()))
-    random = np.random.default_rng(seed)
-    observed = abs(differences.sum()) * (1 - 1e-12)  # ties must survive another summation order
-    extreme = 0
-    block = max(1, 1_000_000 // len(differences))  # bounds the memory, whatever the number of items
-    for start in range(0, resamples, block):
-        shape = (min(block, resamples - start), len(differences))
-        signs = random.integers(2, size=shape, dtype=np.int8) * 2.0 - 1
-        extreme += int((np.abs(signs @ differences) >= observed).sum())
-    return float((extreme + 1) / (resamples + 1))
+    sample = _Sample.of(clusters)
+    unseen = wilson(0, max(1.0, sample.units / sample.assumed), confidence)[1]
+    half = max(1.0, unseen) if sample.clusters == 1 else unseen
+    if sample.clusters > 1:
+        t = student(confidence, sample.freedom)
+        half = math.hypot(t * math.sqrt(sample.variance), unseen / math.sqrt(sample.odd + 1))
+    low, high = max(-limit, sample.mean - half), min(limit, sample.mean + half)
+    return Interval(sample.mean, low, high, sample.clusters, False)
 
 
-def _mcnemar(wins: int, losses: int) -> float:
-    n = wins + losses
-    tail = sum(math.comb(n, k) for k in range(min(wins, losses) + 1))
-    return min(1.0, 2 * tail / 2**n)
+@dataclass(frozen=True)
+class _Sample:
+    """Sums over clusters and over units: all that intervals need."""
+
+    sums: tuple[float, ...]
+    """By cluster."""
+    sizes: tuple[int, ...]
+    """Scores of every cluster."""
+    unit_sums: tuple[float, ...]
+    unit_sizes: tuple[int, ...]
+    counts: tuple[int, ...]
+    """Units of every cluster."""
+
+    @classmethod
+    def of(cls, clusters: Clusters) -> _Sample:
+        kept = [[unit for unit in cluster if len(unit)] for cluster in clusters]
+        kept = [cluster for cluster in kept if cluster]
+        if not kept:
+            raise ValueError("no scores to average")
+        units = [unit for cluster in kept for unit in cluster]
+        return cls(
+            tuple(math.fsum(x for unit in cluster for x in unit) for cluster in kept),
+            tuple(sum(map(len, cluster)) for cluster in kept),
+            tuple(map(math.fsum, units)),
+            tuple(map(len, units)),
+            tuple(map(len, kept)),
+        )
+
+    @property
+    def clusters(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def units(self) -> int:
+        return len(self.unit_sizes)
+
+    @cached_property
+    def size(self) -> int:
+        return sum(self.sizes)
+
+    @cached_property
+    def mean(self) -> float:
+        return math.fsum(self.sums) / self.size
+
+    @cached_property
+    def values(self) -> list[float]:
+        return [s / n for s, n in zip(self.unit_sums, self.unit_sizes, strict=True)]
+
+    @cached_property
+    def odd(self) -> int:
+        """Units that differ from the most frequent value."""
+        return self.units - max(Counter(self.values).values())
+
+    @cached_property
+    def assumed(self) -> float:
+        """By how much clusters inflate the variance if their answers are `ALIKE`."""
+        pairs = math.fsum(n * n for n in self.counts) / self.units
+        return 1 + (pairs - 1) * ALIKE
+
+    @cached_property
+    def variance(self) -> float:
+        """Of the mean: as clusters differ, but no less than if all units were independent."""
+        clustered = _robust(self.sums, self.sizes, self.mean)
+        alone = _robust(self.unit_sums, self.unit_sizes, self.mean)
+        return max(clustered * self._bias, alone)
+
+    @property
+    def _bias(self) -> float:
+        return max(1.0, *(bias for bias, _ in map(self._working, (0.0, ALIKE))))
+
+    @cached_property
+    def freedom(self) -> float:
+        """Degrees of freedom of the variance: fewer where clusters differ in size, or some stand
+        out (skewed scores: their variance is known less well than that of normal ones)."""
+        parts = _parts(self.sums, self.sizes, self.mean)
+        total, squares = math.fsum(parts), math.fsum(p * p for p in parts)
+        standing_out = 2 * total * total / squares - 1 if squares > 0 else math.inf
+        return max(1.0, min(standing_out, *(f for _, f in map(self._working, (0.0, ALIKE)))))
+
+    def _working(self, alike: float) -> tuple[float, float]:
+        """Return how much too small the variance is on average, and its degrees of freedom.
+
+        Satterthwaite's, if answers of a cluster had this ICC. The sum over all pairs of clusters is
+        multiplied out, so that it takes as many steps as there are clusters.
+        """
+        n_K, total = self.sizes, self.size
+        v_K = [n * (1 + (n - 1) * alike) for n in n_K]
+        w_K = [1 / (1 - n / total) for n in n_K]
+        v = math.fsum(v_K)
+        own_K = [
+            s - 2 * n * s / total + n * n * v / total**2 for n, s in zip(n_K, v_K, strict=True)
+        ]
+        expected = math.fsum(w * own for w, own in zip(w_K, own_K, strict=True))
+        a = math.fsum(w * n * n for w, n in zip(w_K, n_K, strict=True))
+        b = math.fsum(w * s * s for w, s in zip(w_K, v_K, strict=True))
+        d = math.fsum(w * n * s for w, n, s in zip(w_K, n_K, v_K, strict=True))
+        pairs = (2 * a * b + 2 * d * d) / total**2 - 4 * a * d * v / total**3
+        pairs += a * a * v * v / total**4
+        rows = zip(w_K, v_K, own_K, strict=True)
+        pairs += math.fsum(w * w * s * (2 * own - s) for w, s, own in rows)
+        return v / expected, expected**2 / pairs
+
+
+def _parts(sums: Sequence[float], sizes: Sequence[int], mean: float) -> list[float]:
+    """Return what every cluster adds to the variance of the mean (CR2: corrected for its size)."""
+    total = sum(sizes)
+    return [
+        (s - n * mean) ** 2 / (1 - n / total) / total**2 for s, n in zip(sums, sizes, strict=True)
+    ]
+
+
+def _robust(sums: Sequence[float], sizes: Sequence[int], mean: float) -> float:
+    return math.fsum(_parts(sums, sizes, mean)) if len(sums) > 1 else 0.0
+
+
+def cluster_scores(scored: Iterable[tuple[str, str, float]]) -> list[list[list[float]]]:
+    """Group scores by (cluster, unit), in the order of their names."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for cluster, unit, score in scored:
+        found.setdefault(cluster, {}).setdefault(unit, []).append(score)
+    return [[units[name] for name in sorted(units)] for _, units in sorted(found.items())]

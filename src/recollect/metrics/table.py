@@ -6,21 +6,23 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from recollect.errors import UserError
+from recollect.metrics import published
 from recollect.metrics.answers import (
     Metric,
     boxed,
     boxed_exact_match,
     boxed_match,
     exact_match,
-    final_answer,
-    numeric_match,
     rouge_l,
     sub_exact_match,
     token_f1,
-    value_match,
 )
+from recollect.metrics.commitment import answer_match, bounded_sub_match
 from recollect.metrics.locomo import locomo_f1, stemmed_f1
+from recollect.metrics.overlap import answer_overlap
 from recollect.metrics.ruler import ruler_any, ruler_recall
+from recollect.metrics.spans import answer_span, answer_text, differ_by_yes_or_no, final_answer
+from recollect.metrics.values import numeric_match, value_match
 from recollect.types import Question
 
 QuestionScore = Callable[[str, Question], float]
@@ -70,33 +72,33 @@ def score_question(metric: Metric, reply: str, question: Question) -> float:
     return max(metric(reply, whole), min(metric(reply, (answer,)) for answer in question.answers))
 
 
-def _of_reply(metric: Metric) -> QuestionScore:
-    return lambda reply, question: metric(reply, _accepted(question))
-
-
-def _of_answer(metric: Metric) -> QuestionScore:
-    return lambda reply, question: metric(final_answer(reply), _accepted(question))
-
-
 def _accepted(question: Question) -> tuple[str, ...]:
     """Return what counts as an answer: where all parts are asked for, one is not enough."""
     return (", ".join(question.answers),) if question.every else question.answers
 
 
+def _of_reply(metric: Metric) -> QuestionScore:
+    return lambda reply, question: metric(reply, _accepted(question))
+
+
+def _shared(metric: Metric) -> QuestionScore:
+    """Score shared words, but yes and no only as the whole answer."""
+
+    def score(reply: str, question: Question) -> float:
+        said = answer_text(reply)
+        golds = tuple(a for a in _accepted(question) if not differ_by_yes_or_no(said, a))
+        return metric(said, golds)
+
+    return score
+
+
 def _exact(reply: str, question: Question) -> float:
     # Parts in any order: nobody says in which they are to come.
     metric = value_match if question.every else exact_match
-    return metric(final_answer(reply), _accepted(question))
+    return metric(answer_span(reply), _accepted(question))
 
 
-def _sub_exact(reply: str, question: Question) -> float:
-    said = final_answer(reply)
-    if question.every:
-        return min(sub_exact_match(said, (answer,)) for answer in question.answers)
-    return sub_exact_match(said, question.answers)
-
-
-def _ruler(metric: Metric) -> QuestionScore:
+def _as_published(metric: Metric) -> QuestionScore:
     return lambda reply, question: metric(final_answer(reply), question.answers)
 
 
@@ -104,17 +106,40 @@ def _locomo(reply: str, question: Question) -> float:
     return locomo_f1(final_answer(reply), _accepted(question), question.category)
 
 
-# These find the box themselves: the first where training found it, the others for its numbers.
-_BOXED = ("boxed_exact_match", "boxed_match", "numeric_match", "value_match")
+def _babilong(reply: str, question: Question) -> float:
+    return published.babilong_match(final_answer(reply), question)
 
-SCORES: Mapping[str, QuestionScore] = MappingProxyType(
+
+PUBLISHED: Mapping[str, QuestionScore] = MappingProxyType(
     {
-        **{n: (_of_reply if n in _BOXED else _of_answer)(m) for n, m in METRICS.items()},
-        "exact_match": _exact,
-        "sub_exact_match": _sub_exact,
-        "ruler_recall": _ruler(ruler_recall),
-        "ruler_any": _ruler(ruler_any),
+        "hotpotqa_em": _as_published(published.hotpotqa_em),
+        "hotpotqa_f1": _as_published(published.hotpotqa_f1),
+        "squad_em": _as_published(published.squad_em),
+        "squad_f1": _as_published(published.squad_f1),
+        "memagent_sub_em": _as_published(published.memagent_sub_em),
+        "ruler_recall": _as_published(ruler_recall),
+        "ruler_any": _as_published(ruler_any),
+        "babilong_match": _babilong,
         "locomo_f1": _locomo,
     }
 )
-"""What evaluation reports side by side. All but the boxed ones judge the reply's final answer."""
+"""Benchmarks' own scores of the final answer, to compare with published figures."""
+
+SCORES: Mapping[str, QuestionScore] = MappingProxyType(
+    {
+        "answer_match": answer_match,
+        "answer_overlap": answer_overlap,
+        "exact_match": _exact,
+        "sub_exact_match": bounded_sub_match,
+        "token_f1": _shared(token_f1),
+        "stemmed_f1": _shared(stemmed_f1),
+        "rouge_l": _shared(rouge_l),
+        # These find the box themselves: the first where training found it, the others for numbers.
+        "boxed_exact_match": _of_reply(boxed_exact_match),
+        "boxed_match": _of_reply(boxed_match),
+        "numeric_match": _of_reply(numeric_match),
+        "value_match": _of_reply(value_match),
+        **PUBLISHED,
+    }
+)
+"""What evaluation can report. All but the boxed ones judge the reply's final answer."""

@@ -25,7 +25,10 @@ class TaskFamily(Protocol):
 
     @property
     def metric(self) -> str:
-        """The score that counts first, by its name in the table of metrics."""
+        """The score that counts first, by its name in the table of metrics.
+
+        A family may also have `scorers`: its benchmark's published scores, by their names.
+        """
 
     def size(self, split: Split) -> int | None:
         """Return how many different tasks a split has; None where they are made without end."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from recollect.accuracy import Accuracy, accuracy, by_category
 from recollect.advantages import lowest
-from recollect.metrics import bootstrap_interval
+from recollect.metrics import cluster_scores, mean_interval
 from recollect.types import Episode, Failure, Sample, Turn
 
 
@@ -134,15 +134,18 @@ def validation_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
     found = _accuracy("val", accuracy(groups))
     for category, result in by_category(groups).items():
         found |= _accuracy(f"val/{category}", result)
-    measured = [own for group in groups if (own := [e for e in group if e.measured])]
+    measured = [e for group in groups for e in group if e.measured]
     if measured:
-        floor = lowest(e.reward or 0.0 for group in measured for e in group)
-        rewards = [[e.reward or 0.0 if e.ok else floor for e in group] for group in measured]
-        low, high = bootstrap_interval(rewards)
-        mean = float(np.mean([reward for own in rewards for reward in own]))
-        found |= {"val/reward/mean": mean, "val/reward/low": low, "val/reward/high": high}
-        scores = score_means([e for group in measured for e in group])
-        found |= {f"val/{name}": value for name, value in scores.items()}
+        floor = lowest(e.reward or 0.0 for e in measured)
+        rewards = ((e, e.reward or 0.0 if e.ok else floor) for e in measured)
+        named = ((e.task.cluster, e.task.item, reward) for e, reward in rewards)
+        mean = mean_interval(cluster_scores(named))
+        found |= {
+            "val/reward/mean": mean.mean,
+            "val/reward/low": mean.low,
+            "val/reward/high": mean.high,
+        }
+        found |= {f"val/{name}": value for name, value in score_means(measured).items()}
     return found
 
 

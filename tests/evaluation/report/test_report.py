@@ -91,11 +91,11 @@ def test_each_task_set_has_n_failures_spread_closed_book_and_paired_p_values() -
     checked = 0
     for cell in RESULTS.cells:
         head, *rows = found[cell.task]
-        assert head[2:7] == ["n", "tasks", "failed", "spread", "closed book"]
+        assert head[2:7] == ["n", "clusters", "failed", "spread", "closed book"]
         row = next(row for row in rows if row[0] == cell.agent)
         score = cell.scores[cell.primary]
         assert row[1].startswith(f"{percent(score.mean)} {percent(score.low)} to ")
-        assert row[2:5] == [str(score.n), str(score.n_tasks), str(score.n_failed)]
+        assert row[2:5] == [str(score.n), str(score.n_clusters), str(score.n_failed)]
         assert row[5:7] == [f"\u00b1{percent(cell.spread)}", percent(cell.closed_book.mean)]
         best = head[7].removeprefix("against ")
         assert best != "oracle"
@@ -108,6 +108,17 @@ def test_each_task_set_has_n_failures_spread_closed_book_and_paired_p_values() -
     assert checked == len(RESULTS.cells) - len(found)
 
 
+def test_the_report_says_which_scores_are_ours_and_which_are_published() -> None:
+    for family in dict.fromkeys(cell.family for cell in RESULTS.cells):
+        cell = next(cell for cell in RESULTS.cells if cell.family == family)
+        beside = [name for name in cell.scores if name not in (cell.primary, *cell.published)]
+        said = f"| {family} | {cell.primary} | {', '.join(beside)} | {', '.join(cell.published)} |"
+        assert said in MARKDOWN
+    assert "compare them with published figures only" in " ".join(MARKDOWN.split())
+    plain = replace(RESULTS, cells=[replace(cell, published=[]) for cell in RESULTS.cells])
+    assert "(published)" not in write_markdown(make_document(plain))
+
+
 def test_all_metrics_axes_costs_and_the_judge_are_shown() -> None:
     metrics = tables(TREE, "All metrics side by side")
     axes = {name: tables(TREE, name) for name in ("By category", "By position of the evidence")}
@@ -116,7 +127,8 @@ def test_all_metrics_axes_costs_and_the_judge_are_shown() -> None:
         head, *rows = metrics[cell.task]
         row = next(row for row in rows if row[0] == cell.agent)
         for name, score in cell.scores.items():
-            assert row[head.index(name)].startswith(percent(score.mean))
+            shown = f"{name} (published)" if name in cell.published else name
+            assert row[head.index(shown)].startswith(percent(score.mean))
         for title, axis in (
             ("By category", "category"),
             ("By position of the evidence", "position"),

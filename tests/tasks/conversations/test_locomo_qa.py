@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_whole_conversations(folder):
     family = LocomoQA(folder=folder)
     assert CATEGORIES == OFFICIAL
-    assert (family.size("test"), family.size("train"), family.metric) == (8, 0, "locomo_f1")
+    assert (family.size("test"), family.size("train"), family.metric) == (8, 0, "answer_overlap")
     tasks = [family.task(i, 0, "test") for i in range(8)]
     assert sorted(task.id for task in tasks) == [f"conv-{n}" for n in range(1, 9)]
     task = tasks[0]

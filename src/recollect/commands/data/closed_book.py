@@ -54,7 +54,8 @@ def run_closed_book(options: ClosedBookOptions, console: Console) -> int:
     with replacing(options.output) as path, path.open("w", encoding="utf-8") as file:
         for item, answer in zip(items, answers, strict=True):
             file.write(readable_json({"id": item.id, "answers": [answer]}) + "\n")
-    right = sum(is_right(a, item.answers) for item, a in zip(items, answers, strict=True))
+    pairs = zip(items, answers, strict=True)
+    right = sum(is_right(said, item.question, item.answers) for item, said in pairs)
     say(console, f"{right:,} of {len(items):,} questions are known without any text")
     say(console, f"written to {options.output}")
     return 0

@@ -31,6 +31,12 @@ _AXES = {
     "order": "By order of the evidence",
 }
 
+_WHOSE = (
+    "Ours count the questions that the text answers; the one that counts first cannot be won by"
+    " naming every candidate or by giving up. Published scores are the benchmarks' own, by their"
+    " own names and rules, over all questions: compare them with published figures only."
+)
+
 _ORDER = ("first", "middle", "last", "spread", "near", "far", "in order", "out of order")
 """Values of axes as they follow one another; others stay as they come."""
 
@@ -51,9 +57,10 @@ def overview(results: Results, tasks: Sequence[str], agents: Sequence[str]) -> l
         rows.append(row)
     head = ["task set", "n", *agents, *(["closed book"] if closed else [])]
     caption = (
-        "Percent, with the 95% interval; n counts questions. Failed episodes count as wrong. The"
-        " highest mean of a row is bold (but not the oracle's, which is a bound); that is no claim"
-        " that it differs from the next."
+        "Percent by our own score, with the 95% interval; n counts questions that the text answers"
+        " (the others are under their category). Failed episodes count as wrong. The highest mean"
+        " of a row is bold (but not the oracle's, which is a bound); that is no claim that it"
+        " differs from the next."
     )
     return [*blocks, Table(head, rows, 1, caption)]
 
@@ -104,12 +111,12 @@ def detail(results: Results, task: str, tasks: int) -> Block:
         for c in results.comparisons
         if c.task == task and best.agent in (c.first, c.second)
     }
-    head = ["agent", best.primary, "n", "tasks", "failed", "spread", "closed book"]
+    head = ["agent", best.primary, "n", "clusters", "failed", "spread", "closed book"]
     head += [f"against {best.agent}", "p", "p (Holm)"]
     rows: list[list[Value]] = []
     for cell in cells:
         score = cell.scores[cell.primary]
-        row: list[Value] = [AgentName(cell.agent), Bar(score), str(score.n), str(score.n_tasks)]
+        row: list[Value] = [AgentName(cell.agent), Bar(score), str(score.n), str(score.n_clusters)]
         row.append(str(score.n_failed))
         row.append("" if cell.spread is None else f"\u00b1{percent(cell.spread)}")
         row.append(percent(cell.closed_book.mean) if cell.closed_book else "")
@@ -118,8 +125,9 @@ def detail(results: Results, task: str, tasks: int) -> Block:
     spread = "Spread: standard deviation over seeds. " if any(c.spread for c in cells) else ""
     length = f"About {count(best.tokens)} tokens of text. " if best.tokens else ""
     caption = (
-        f"{length}{spread}Differences in points, paired by task; Holm's correction is for all"
-        " comparisons of this evaluation."
+        f"{length}{spread}Clusters: what the interval rests on (conversations, articles, tasks)."
+        " Differences in points, paired by question, tested by cluster; Holm's correction is for"
+        " all comparisons of this evaluation."
     )
     blocks: list[Block] = [Table(head, rows, 1, caption)]
     if len(cells) > 2:
@@ -144,27 +152,41 @@ def _pairs(comparisons: Sequence[Comparison], task: str) -> Table:
             f"{signed(c.difference)} ({signed(c.low)} to {signed(c.high)})",
             p_value(c.p),
             p_value(c.p_adjusted),
-            str(c.n_tasks),
+            str(c.n_clusters),
         ]
         for c in comparisons
         if c.task == task
     ]
-    return Table(["first", "second", "first minus second", "p", "p (Holm)", "tasks"], rows, 2)
+    return Table(["first", "second", "first minus second", "p", "p (Holm)", "clusters"], rows, 2)
 
 
 def metrics(results: Results, tasks: Sequence[str]) -> list[Block]:
     """Show all metrics side by side, where there is more than one."""
-    names = list(dict.fromkeys(name for cell in results.cells for name in cell.scores))
-    if len(names) < 2:
+    if all(len(cell.scores) < 2 for cell in results.cells):
         return []
-    blocks: list[Block] = []
+    families = {cell.family: cell for cell in results.cells}
+    about: list[list[Value]] = [
+        [
+            family,
+            cell.primary,
+            ", ".join(name for name in cell.scores if name not in (cell.primary, *cell.published)),
+            ", ".join(cell.published) or "none",
+        ]
+        for family, cell in families.items()
+    ]
+    head = ["family", "counts first (ours)", "beside it (ours)", "published"]
+    blocks: list[Block] = [Prose(_WHOSE), Table(head, about, 4)]
     for task in tasks:
         cells = [cell for cell in results.cells if cell.task == task]
+        published = list(dict.fromkeys(name for cell in cells for name in cell.published))
+        found = dict.fromkeys(name for cell in cells for name in cell.scores)
+        names = [*(name for name in found if name not in published), *published]
         rows: list[list[Value]] = [
             [AgentName(cell.agent), *(_plain(cell.scores.get(name)) for name in names)]
             for cell in cells
         ]
-        blocks.append(Folded(task, [Table(["agent", *names], rows)]))
+        shown = [f"{name} (published)" if name in published else name for name in names]
+        blocks.append(Folded(task, [Table(["agent", *shown], rows)]))
     return blocks
 
 

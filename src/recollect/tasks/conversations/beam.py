@@ -48,6 +48,7 @@ class Beam(TabledTasks):
     """What `recollect data beam` wrote, as a task family: one task per conversation."""
 
     name: ClassVar[str] = "beam"
+    scorers: ClassVar[tuple[str, ...]] = ("beam_judge",)
     variants: ClassVar[tuple[str, ...]] = VARIANTS
     fix: ClassVar[str] = _FIX
 

@@ -322,6 +322,7 @@ def _task(row: Mapping[str, Any], chunks: Mapping[str, tuple[str, ...]], path: P
     )
     kept = ("sample_id", "namespace", "qa_index", "category_id", "adversarial_answer")
     meta = {key: info[key] for key in kept} | {
+        "cluster": info["sample_id"],
         "dia_ids": list(info["evidence"]),
         "prompt": [dict(message) for message in row["prompt"]],
     }

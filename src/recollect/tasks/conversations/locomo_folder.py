@@ -21,7 +21,8 @@ class Locomo:
     """Questions about long conversations; training goes round them, in a new order every time."""
 
     name: ClassVar[str] = "locomo"
-    metric: ClassVar[str] = "token_f1"
+    metric: ClassVar[str] = "answer_overlap"
+    scorers: ClassVar[tuple[str, ...]] = ("locomo_f1",)
     folder: Path = field(default_factory=lambda: Path("data/locomo"))
     """What `recollect data locomo` wrote."""
 

@@ -37,7 +37,8 @@ class LocomoQA:
     """Questions about whole conversations, which `recollect data locomo` wrote."""
 
     name: ClassVar[str] = "locomo"
-    metric: ClassVar[str] = "locomo_f1"
+    metric: ClassVar[str] = "answer_overlap"
+    scorers: ClassVar[tuple[str, ...]] = ("locomo_f1",)
 
     variant: str = "conversations"
     """conversations: a task has all questions about one; questions: a task has one question."""
@@ -76,7 +77,7 @@ class LocomoQA:
         about = [task.meta["questions"][i] for i in asked]
         pairs = [_posed(task.questions[i], task.meta["questions"][i], seed) for i in asked]
         id = task.id if self.variant == "conversations" else about[0]["id"]
-        meta = {**task.meta, "questions": [said for _, said in pairs]}
+        meta = {**task.meta, "cluster": task.id, "questions": [said for _, said in pairs]}
         return replace(task, id=id, questions=tuple(question for question, _ in pairs), meta=meta)
 
     @cached_property

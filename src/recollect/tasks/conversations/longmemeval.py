@@ -47,6 +47,7 @@ class LongMemEval(TabledTasks):
     """What `recollect data longmemeval` wrote, as a task family."""
 
     name: ClassVar[str] = "longmemeval"
+    scorers: ClassVar[tuple[str, ...]] = ("longmemeval_judge",)
     variants: ClassVar[tuple[str, ...]] = VARIANTS
     fix: ClassVar[str] = _FIX
 

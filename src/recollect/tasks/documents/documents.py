@@ -77,7 +77,8 @@ class DocumentTasks:
     """A family of questions among documents; what `recollect data` wrote into a folder."""
 
     name: ClassVar[str] = "documents"
-    metric: ClassVar[str] = "sub_exact_match"
+    metric: ClassVar[str] = "answer_match"
+    scorers: ClassVar[tuple[str, ...]] = ("hotpotqa_em", "hotpotqa_f1", "memagent_sub_em")
     published: ClassVar[bool] = False
     """Whether the published lengths are those of these documents."""
 
@@ -134,10 +135,15 @@ class DocumentTasks:
         order, evidence = self._arrange(item, split, rng)
         question = Question(item.question, item.answers, item.category, evidence)
         meta = {"item": item.id, "documents": len(order), "placement": self.placement}
+        meta |= self._cluster(item)
         id = f"{self.name}-{split}-{seed}-{index}-of-{len(order)}-documents"
         id += "" if self.placement == "uniform" else f"-{self.placement}"
         text = DocumentText(self._stored.passages, order, self._stored.numbered)
         return Task(id, text, (question,), self.name, meta)
+
+    def _cluster(self, item: StoredItem) -> dict[str, str]:
+        """Name what a question shares with others, as part of its task's meta; here nothing."""
+        return {}
 
     def _arrange(
         self, item: StoredItem, split: Split, rng: Random

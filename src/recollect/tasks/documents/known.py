@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
-from recollect.metrics import boxed_exact_match, sub_exact_match
+from recollect.metrics import SCORES
 from recollect.tasks.documents.paragraphs import Item
 from recollect.tasks.files.records import read_records
+from recollect.types import Question
 
 Known = Callable[[Item], bool]
 """Say whether a question is known; one that was never asked is an error."""
@@ -35,14 +36,18 @@ def read_closed_book(path: Path) -> Known:
         if isinstance(said, int | float):
             return said > 0
         texts = [said] if isinstance(said, str) else [str(text) for text in said]
-        return any(is_right(text, item.answers) for text in texts)
+        return any(is_right(text, item.question, item.answers) for text in texts)
 
     return known
 
 
-def is_right(text: str, answers: tuple[str, ...]) -> bool:
-    """Judge leniently, as MemAgent's filter does: by the box, or by an answer anywhere."""
-    return bool(boxed_exact_match(text, answers) or sub_exact_match(text, answers))
+def is_right(text: str, question: str, answers: tuple[str, ...]) -> bool:
+    """Judge as an evaluation of the same questions would: by the answer that a reply commits to.
+
+    "I have no idea" does not know a question whose answer is no, and a list of names knows none.
+    """
+    asked = Question(question, answers)
+    return any(SCORES[name](text, asked) for name in ("answer_match", "boxed_exact_match"))
 
 
 _FIX = "write it with `recollect data closed-book`"

@@ -34,6 +34,7 @@ class Musique(DocumentTasks):
     """MuSiQue's questions among as many documents as one likes."""
 
     name: ClassVar[str] = "musique"
+    scorers: ClassVar[tuple[str, ...]] = ("squad_em", "squad_f1")
     folder: Path = Path("data/musique")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from recollect.seeds import derive
 from recollect.tasks.documents.documents import DocumentTasks
@@ -25,6 +25,9 @@ from recollect.tasks.documents.paragraphs import (
 )
 from recollect.tasks.files.records import read_records
 
+if TYPE_CHECKING:
+    from recollect.tasks.documents.document_files import DocumentFolder, StoredItem
+
 OFFICIAL = (
     "train-v1.1.json and dev-v1.1.json (or v2.0) from"
     " https://rajpurkar.github.io/SQuAD-explorer (CC BY-SA 4.0)"
@@ -37,7 +40,16 @@ class Squad(DocumentTasks):
     """SQuAD's questions among as many documents as one likes."""
 
     name: ClassVar[str] = "squad"
+    scorers: ClassVar[tuple[str, ...]] = ("squad_em", "squad_f1")
     folder: Path = Path("data/squad")
+
+    def _cluster(self, item: StoredItem) -> dict[str, str]:
+        return {"cluster": article_of(self._stored, item)}
+
+
+def article_of(stored: DocumentFolder, item: StoredItem) -> str:
+    """Return the title of the article that a question is about."""
+    return stored.passages[item.gold[0]].partition("\n")[0]
 
 
 def read_squad(paths: Sequence[Path]) -> Iterator[Item | DroppedRecord]:

@@ -30,7 +30,7 @@ class Jsonl:
     """Tasks from a file of JSON lines; one that names no split is held out."""
 
     name: ClassVar[str] = "jsonl"
-    metric: ClassVar[str] = "sub_exact_match"
+    metric: ClassVar[str] = "answer_match"
     file: Path = Path("data/jsonl/tasks.jsonl")
 
     def size(self, split: Split) -> int:

@@ -30,7 +30,8 @@ class BabiLong(HiddenEvidence):
     """A family of BABILong tasks: one of bAbI's twenty, at one length."""
 
     name: ClassVar[str] = "babilong"
-    metric: ClassVar[str] = "exact_match"
+    metric: ClassVar[str] = "answer_match"
+    scorers: ClassVar[tuple[str, ...]] = ("babilong_match",)
     variants: ClassVar[tuple[str, ...]] = TASKS
 
     variant: str = "qa1"
@@ -64,6 +65,7 @@ class BabiLong(HiddenEvidence):
         question = Question(text, asked.answers, self.variant, evidence, every=asked.every)
         meta = {
             "item": number,
+            "cluster": f"story {asked.story}",
             "facts": list(asked.facts),
             "supporting": list(asked.supporting),
             "fact_chunks": fact_chunks,

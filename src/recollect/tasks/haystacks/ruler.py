@@ -18,6 +18,7 @@ import numpy as np
 from recollect.errors import UserError
 from recollect.seeds import derive
 from recollect.tasks.base import Split
+from recollect.tasks.documents.squad import article_of
 from recollect.tasks.haystacks.haystack import (
     NOISE,
     Haystack,
@@ -64,6 +65,7 @@ class Ruler(HiddenEvidence):
     """A family of RULER tasks: one kind, one length."""
 
     name: ClassVar[str] = "ruler"
+    metric: ClassVar[str] = "answer_match"
     variants: ClassVar[tuple[str, ...]] = VARIANTS
 
     variant: str = "niah_single_1"
@@ -81,9 +83,9 @@ class Ruler(HiddenEvidence):
             )
 
     @property
-    def metric(self) -> str:
+    def scorers(self) -> tuple[str, ...]:
         """Every reference must be found, or for questions about documents one of them."""
-        return "ruler_any" if self.variant in SOURCES else "ruler_recall"
+        return ("ruler_any",) if self.variant in SOURCES else ("ruler_recall",)
 
     @property
     def bytes_per_token(self) -> float:
@@ -173,6 +175,8 @@ class Ruler(HiddenEvidence):
         at = tuple(np.flatnonzero(np.isin(chunks.order, item.gold)).tolist())
         question = Question(item.question, item.answers, self.variant, at)
         meta = {"item": item.id, "depths": [round(i / len(chunks), 4) for i in at]}
+        if SOURCES[self.variant] == "squad":
+            meta["cluster"] = article_of(stored, item)
         return Task(self._id(f"{split}-{seed}-{index}"), chunks, (question,), self.name, meta)
 
     @property

@@ -27,7 +27,7 @@ class Ledger:
     """A family of ledger tasks: any number of sessions, exact answers."""
 
     name: ClassVar[str] = "ledger"
-    metric: ClassVar[str] = "value_match"
+    metric: ClassVar[str] = "answer_match"
 
     sessions: int = 10
     """One chunk each, on days of their own, in order."""

@@ -16,7 +16,7 @@ class LedgerFiles:
     """A set of ledgers: SET_train and SET_test in a folder, each as .json or as .parquet."""
 
     name: ClassVar[str] = "ledger"
-    metric: ClassVar[str] = "value_match"
+    metric: ClassVar[str] = "answer_match"
     folder: Path = Path("data/ledger_file")
     set: str = "ss10"
     _read: dict[Split, list[Task]] = field(

@@ -112,7 +112,7 @@ class Recall:
     """A family of recall tasks: any length, exact answers, answers anywhere in the text."""
 
     name: ClassVar[str] = "recall"
-    metric: ClassVar[str] = "sub_exact_match"
+    metric: ClassVar[str] = "answer_match"
 
     chunks: int = 8
     questions: int = 1

@@ -55,7 +55,7 @@ class World:
     """One conversation and one question about it per task."""
 
     name: ClassVar[str] = "world"
-    metric: ClassVar[str] = "sub_exact_match"
+    metric: ClassVar[str] = "answer_match"
     sessions: int = 3
     facts: int = 3
     """Things that each of the two people says to love, each of another kind."""

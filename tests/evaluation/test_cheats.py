@@ -1,0 +1,84 @@
+"""No family can be won by naming everything, giving up, or repeating what was asked or read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from recollect.evaluation.scoring import first_metric
+from recollect.metrics import unanswerable
+from recollect.tasks.base import TaskFamily
+from recollect.tasks.made.recall import ENGLISH
+from recollect.types import Question
+from tests.support.cheats import CHEATS, Asked, chance, mean_score
+from tests.support.every_family import REAL_SPECS, SPECS, build_all, open_all
+from tests.support.places import SHARED
+
+TASKS, QUESTIONS, CANDIDATES = 40, 40, 20
+
+
+@pytest.fixture(scope="module")
+def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TaskFamily]:
+    folder: Path = tmp_path_factory.mktemp("families")
+    return dict(open_all(folder, build_all(folder)))
+
+
+def questions(family: TaskFamily) -> list[Asked]:
+    """Return what the headline counts: the questions that the text answers."""
+    size = family.size("test")
+    tasks = [family.task(i, 0, "test") for i in range(min(TASKS, size or TASKS))]
+    asked = [(t, q) for t in tasks for q in t.questions if not unanswerable(q)][:QUESTIONS]
+    golds = Counter(a for _, q in asked for a in (q.answers if q.every else q.answers[:1]))
+    pool = tuple(answer for answer, _ in golds.most_common(CANDIDATES))
+    return [Asked(task, question, pool) for task, question in asked]
+
+
+@pytest.mark.parametrize("spec", [*SPECS, *(REAL_SPECS if SHARED.exists() else ())])
+def test_no_cheat_beats_chance(families: dict[str, TaskFamily], spec: str) -> None:
+    family = families[spec]
+    metric = first_metric(family.metric, judged=False)
+    asked = questions(family)
+    allowed = chance(metric, asked) + 0.02 + 1 / len(asked)
+    earned = {name: mean_score(metric, asked, cheat) for name, cheat in CHEATS.items()}
+    assert {name: score for name, score in earned.items() if score > allowed} == {}
+
+
+@pytest.mark.parametrize("length", ["recall@1k", "recall@4k"])
+def test_naming_all_values_of_the_kind_that_is_asked_for_earns_nothing(
+    families: dict[str, TaskFamily], length: str
+) -> None:
+    """In closed book, with containment, this was right always."""
+    family = families[length]
+    asked = []
+    for i in range(40):
+        task = family.task(i, 0, "test")
+        for question in task.questions:
+            kind = next(kind for kind in ENGLISH.values if kind in question.text)
+            asked.append(Asked(task, question, ENGLISH.values[kind]))
+    for name in ("list all", "all joined by or", "all in a box", "all without commas"):
+        assert mean_score(family.metric, asked, CHEATS[name]) == 0.0
+    for name in ("two of them", "two without a word between", "none of them"):
+        assert mean_score(family.metric, asked, CHEATS[name]) == 0.0
+    assert mean_score(family.metric, asked, lambda a: a.question.answers[0]) == 1.0
+
+
+def test_right_answers_are_right_in_every_family(families: dict[str, TaskFamily]) -> None:
+    """A score that nobody can win would pass all of the above."""
+    for spec, family in families.items():
+        metric = first_metric(family.metric, judged=False)
+        asked = questions(family)
+        said = {
+            "alone": lambda a: right(a.question),
+            "in a box": lambda a: f"After thinking\nabout it: \\boxed{{{right(a.question)}}}",
+            "after a mark": lambda a: f"I read the text.\n**Answer:** {right(a.question)}",
+        }
+        for name, reply in said.items():
+            assert mean_score(metric, asked, reply) == 1.0, (spec, name)
+
+
+def right(question: Question) -> str:
+    # LoCoMo's reasons follow a semicolon, and are no part of the answer.
+    answers = [answer.partition(";")[0] for answer in question.answers]
+    return ", ".join(answers) if question.every else answers[0]

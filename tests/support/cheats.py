@@ -1,0 +1,104 @@
+"""Replies that answer nothing: everything at once, giving up, or the text itself.
+
+A cheat sees the task, the question and the answers of all questions of its family, but not which of
+them is right. `chance` is what committing oneself to one answer earns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from recollect.evaluation.scoring import LONGEST, cut
+from recollect.metrics import SCORES
+from recollect.types import Question, Task
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, its task, and what is answered to questions like it."""
+
+    task: Task
+    question: Question
+    candidates: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The beginning of the text: more than is scored."""
+        found = ""
+        for chunk in self.task.chunks:
+            found += chunk + "\n\n"
+            if len(found) > 2 * LONGEST:
+                break
+        return found
+
+
+Cheat = Callable[[Asked], str]
+
+COUNTS = [str(i) for i in range(41)]
+
+
+def _names(asked: Asked) -> str:
+    found = dict.fromkeys(word for word in asked.text.split() if word[:1].isupper())
+    return ", ".join(list(found)[:60])
+
+
+def _wide(text: str) -> str:
+    return "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
+
+
+CHEATS: dict[str, Cheat] = {
+    "list all": lambda a: ", ".join(a.candidates),
+    "all joined by or": lambda a: " or ".join(a.candidates),
+    "all on lines of their own": lambda a: "\n".join(a.candidates),
+    "all in a box": lambda a: f"\\boxed{{{', '.join(a.candidates)}}}",
+    "a box for each": lambda a: " ".join(f"\\boxed{{{c}}}" for c in a.candidates),
+    "an answer line for each": lambda a: "\n".join(f"Answer: {c}" for c in a.candidates),
+    "all, and one in a box": lambda a: f"{', '.join(a.candidates)} \\boxed{{{a.candidates[0]}}}",
+    "all after a box": lambda a: f"\\boxed{{?}} {', '.join(a.candidates)}",
+    "all without commas": lambda a: " ".join(a.candidates),
+    "all with slashes": lambda a: "/".join(a.candidates),
+    "all in wide letters": lambda a: _wide(", ".join(a.candidates)),
+    "all in capitals": lambda a: ", ".join(a.candidates).upper(),
+    "all with invisible joints": lambda a: "\u200b, \u2060".join(a.candidates),
+    "all while thinking": lambda a: f"<think>{', '.join(a.candidates)}",
+    "two of them": lambda a: f"{a.candidates[0]} or {a.candidates[-1]}",
+    "two without a word between": lambda a: f"{a.candidates[0]} {a.candidates[-1]}",
+    "none of them": lambda a: f"not {', not '.join(a.candidates)}",
+    "no idea": lambda a: "I have no idea.",
+    "not mentioned": lambda a: "Not mentioned in the conversation.",
+    "no information": lambda a: "No information available",
+    "unknown": lambda a: "\\boxed{unknown}",
+    "yes and no": lambda a: "yes and no",
+    "yes or no": lambda a: "\\boxed{yes or no}",
+    "yes, no, maybe": lambda a: "yes, no, maybe",
+    "yes and no on two lines": lambda a: "Yes.\nNo.\nBoth are possible.",
+    "the context": lambda a: a.text,
+    "the start of the context": lambda a: a.text[: LONGEST // 2],
+    "a sentence of the context": lambda a: a.text.partition(".")[0],
+    "names of the context": _names,
+    "the context in a box": lambda a: f"\\boxed{{{a.text[:LONGEST]}}}",
+    "the question": lambda a: a.question.text,
+    "the question in a box": lambda a: f"\\boxed{{{a.question.text}}}",
+    "the question's names": lambda a: " ".join(w for w in a.question.text.split() if w.istitle()),
+    "each number": lambda a: " ".join(COUNTS),
+    "a range": lambda a: "between 0 and 1000000",
+    "nothing": lambda a: "",
+    "an article": lambda a: "the",
+    "an empty box": lambda a: "\\boxed{}",
+    "a full stop": lambda a: ".",
+}
+
+
+def mean_score(metric: str, asked: Sequence[Asked], reply: Cheat) -> float:
+    """Return what a cheat earns on questions, as an evaluation scores it."""
+    return sum(SCORES[metric](cut(reply(a)), a.question) for a in asked) / len(asked)
+
+
+def chance(metric: str, asked: Sequence[Asked], most: int = 20) -> float:
+    """Return what the best of a family's own answers earns if it is always given."""
+    common = Counter(c for a in asked for c in dict.fromkeys(a.candidates)).most_common(most)
+    best = max(mean_score(metric, asked, lambda _a, said=said: said) for said, _ in common)
+    # Where candidates are known for every question, any one of them is a fair guess.
+    return max(best, sum(1 / len(a.candidates) for a in asked) / len(asked))
