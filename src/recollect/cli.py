@@ -182,18 +182,19 @@ def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
     with importing():
         import tyro
 
-        from recollect.config.arguments import settings_registry
+        from recollect.config.arguments import CHOOSING, settings_registry, take_parts, with_parts
         from recollect.config.presets import preset
         from recollect.config.published import Arguments
 
     name = args.pop(0) if args and not args[0].startswith("-") else default_preset
-    given = Arguments.of(preset(name))
+    names, args = take_parts(args)
+    given = with_parts(Arguments.of(preset(name)), names)
     return tyro.cli(
         given.kind,
         default=given,
         args=args,
         prog=f"recollect {verb} {name}",
-        description=DESCRIPTIONS[verb].format(preset=name),
+        description=f"{DESCRIPTIONS[verb].format(preset=name)} {CHOOSING}",
         config=(tyro.conf.AvoidSubcommands,),
         registry=settings_registry(),
     ).config

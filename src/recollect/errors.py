@@ -7,8 +7,10 @@ recorded as failed there, with who caused it, instead of ending the run.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 from recollect.deadline import waiting
 from recollect.types import Failure, Fault
@@ -33,6 +35,14 @@ class AgentError(Exception):
     nothing can be made of. The episode fails, and earns the lowest reward in training."""
 
 
+class OwnMistake(AgentError):
+    """A user's own code returned what it may not: says what, and where that code is."""
+
+    def __init__(self, what: str, place: str) -> None:
+        super().__init__(what)
+        self.place = place
+
+
 class BoundaryError(Exception):
     """A foreign exception, attributed to the boundary it crossed."""
 
@@ -43,7 +53,8 @@ class BoundaryError(Exception):
 
     @property
     def failure(self) -> Failure:
-        return Failure(self.name, type(self.cause).__name__, str(self.cause), self.fault)
+        kind, place = type(self.cause).__name__, place_of(self.cause)
+        return Failure(self.name, kind, str(self.cause), self.fault, place)
 
     @property
     def fault(self) -> Fault:
@@ -87,8 +98,41 @@ def _cause(error: Exception) -> Exception:
 def _is_foreign(error: BaseException | None) -> bool:
     """Tell whether an error comes from a disk, a network or another process."""
     while error is not None:
-        package = type(error).__module__.partition(".")[0]
-        if isinstance(error, OSError | MemoryError) or package in FOREIGN:
+        if isinstance(error, OSError | MemoryError) or _from(error) in FOREIGN:
             return True
         error = error.__cause__
     return False
+
+
+def _from(error: BaseException) -> str:
+    """Name the package that an error comes from."""
+    return type(error).__module__.partition(".")[0]
+
+
+def place_of(error: BaseException) -> str:
+    """Return `file:line` of the innermost frame in a user's own code; empty if there is none."""
+    if isinstance(error, OwnMistake):
+        return error.place
+    if isinstance(error, AgentError | ConnectionError | TimeoutError) or _from(error) in FOREIGN:
+        return ""  # raised on purpose, or by a server
+    place, step = "", error.__traceback__
+    while step is not None:
+        if is_own_code(name := step.tb_frame.f_code.co_filename):
+            place = show_place(name, step.tb_lineno)
+        step = step.tb_next
+    return place
+
+
+def is_own_code(filename: str) -> bool:
+    """Tell whether a file is neither ours, nor Python's, nor an installed package's."""
+    path = Path(filename)
+    libraries = (Path(__file__).parent, Path(contextlib.__file__).parent)
+    installed = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+    frozen = filename.startswith("<frozen ")
+    return not installed and not frozen and not any(path.is_relative_to(p) for p in libraries)
+
+
+def show_place(filename: str, line: int) -> str:
+    """Write where a line of code is, from the current folder if it lies there."""
+    path, here = Path(filename), Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{line}"

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from recollect.agents.base import Agent, open_memory
+from recollect.agents.base import Agent, checked_answers, open_memory
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency import concurrently
 from recollect.deadline import Deadline, OutOfTime
-from recollect.errors import AgentError, BoundaryError, UserError, boundary
+from recollect.errors import BoundaryError, UserError, boundary
 from recollect.forks import Fork
+from recollect.memory.text import TextMemory
 from recollect.rewards.base import Reward, Score
 from recollect.seeds import Key
 from recollect.types import Context, Episode, Failure, Task
@@ -124,11 +125,14 @@ class Rollout:
     async def _run(self, episode: Episode, chats: Chats) -> None:
         with boundary("memory"):
             memory = open_memory(self.agent, episode.task)
+        if isinstance(memory, TextMemory):
+            memory.writer = lambda: chats.spoken
         episode.ops = memory.ops
         try:
             with boundary("agent"):
                 answers = await self.agent.run(episode.task, chats, memory)
-                episode.answers = _checked(answers, episode.task)
+                episode.answers = checked_answers(self.agent, answers, len(episode.task.questions))
+            chats.settle(len(episode.task.questions))
             with boundary("reward"):
                 score = await self.reward(episode, memory)
         finally:
@@ -136,15 +140,6 @@ class Rollout:
                 memory.close()
         with boundary("reward"):
             _enter(episode, score)
-
-
-def _checked(answers: object, task: Task) -> list[str]:
-    """Refuse what is not one answer per question."""
-    if not isinstance(answers, list | tuple) or not all(isinstance(a, str) for a in answers):
-        raise AgentError(f"the agent returned {answers!r:.80}, not a list of answers")
-    if len(answers) != len(task.questions):
-        raise AgentError(f"{len(answers)} answers to {len(task.questions)} questions")
-    return list(answers)
 
 
 def _failure(error: BoundaryError | OutOfTime, deadline: Deadline, finished: bool) -> Failure:

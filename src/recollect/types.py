@@ -148,6 +148,8 @@ class Failure:
     message: str
     fault: Fault = "environment"
     """docs/algorithms.md has the table."""
+    place: str = field(default="", compare=False)
+    """The file and line in a user's own code, if that raised the error."""
 
 
 @dataclass

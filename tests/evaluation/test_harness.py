@@ -85,6 +85,7 @@ def test_a_failed_episode_is_stored_and_run_again_only_if_asked(tmp_path: Path):
         "kind": "ConnectionError",
         "message": "gone",
         "fault": "environment",
+        "place": "",
     }
     assert failed[0]["answers"] == []
     script = Counting()

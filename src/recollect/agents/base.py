@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
 
 from recollect.agents.estimates import USUAL, Lengths, Work
 from recollect.agents.resources import Resources
-from recollect.chat.chat import Chats
+from recollect.chat.chat import Chats, Reply
 from recollect.chat.rendering import Tokenizer
+from recollect.errors import OwnMistake, show_place
 from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
 from recollect.policies.client import Endpoint
@@ -91,6 +92,34 @@ def open_memory(agent: Agent, task: Task) -> Memory:
     return agent.new_memory(task) if isinstance(agent, Remembers) else TextMemory()
 
 
+def checked_answers(agent: Agent, answers: Any, questions: int) -> list[str]:
+    """Return an agent's answers; refuse what is not one text per question."""
+    wrong = ""
+    if not isinstance(answers, list | tuple):
+        wrong = f"{answers!r:.80}, not a list of answers"
+    elif len(answers) != questions:
+        wrong = f"{len(answers)} answers to {questions} questions"
+    elif strange := [answer for answer in answers if not isinstance(answer, str)]:
+        hint = ": return the reply's text" if isinstance(strange[0], Reply) else ""
+        wrong = f"{strange[0]!r:.80} among its answers, not a list of answers as texts{hint}"
+    if wrong:
+        raise OwnMistake(f"the agent {part_name(agent)} returned {wrong}", place_of_agent(agent))
+    return list(answers)
+
+
+def part_name(part: object) -> str:
+    """Name a part of a run for people: a class, or the function that stands for one."""
+    function = getattr(part, "function", None)
+    return function.__name__ if inspect.isroutine(function) else type(part).__name__
+
+
+def place_of_agent(agent: object) -> str:
+    """Return where an agent's function is defined."""
+    function = inspect.unwrap(getattr(agent, "function", None) or type(agent).run)  # type: ignore[attr-defined]
+    code = getattr(function, "__code__", None)
+    return show_place(code.co_filename, code.co_firstlineno) if code else ""
+
+
 def memory_kind(agent: object) -> type | None:
     """Return the class of an agent's memories; None if its method does not say."""
     if not isinstance(agent, Remembers):
@@ -133,5 +162,6 @@ def servers_of(part: object) -> Mapping[str, Endpoint]:
 
 
 def is_ours(part: object) -> bool:
-    """Tell whether a part of a run is built in."""
-    return type(part).__module__.partition(".")[0] == "recollect"
+    """Tell whether a part of a run is built in; a user's function in a class of ours is not."""
+    defined = getattr(part, "function", None) or type(part)
+    return str(getattr(defined, "__module__", "")).partition(".")[0] == "recollect"

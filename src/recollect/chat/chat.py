@@ -13,7 +13,7 @@ from typing import Any
 
 from recollect.chat.messages import Dialogue
 from recollect.chat.policy import Policy, Speaker
-from recollect.chat.rendering import Message, Renderer
+from recollect.chat.rendering import Message, Renderer, user
 from recollect.deadline import hold_if_over, replying, waiting
 from recollect.errors import AgentError, UserError, boundary
 from recollect.seeds import Key, derive
@@ -70,26 +70,55 @@ class Chats:
     contexts: list[Context] = field(default_factory=list)
     told: Sequence[Context] = ()
     """What was said in the first contexts: it is told again, not sampled, and does not learn."""
+    spoken: str = ""
+    """The label of the context that replied last."""
+    _unplaced: list[Context] = field(default_factory=list)
 
     def open(
         self,
-        role: str,
+        role: str = "answer",
         *,
         label: str = "",
         stratum: str | None = None,
         question: int | None = None,
         tools: Sequence[Any] = (),
     ) -> Chat:
-        """Start an empty context in `role`; unless told otherwise its stratum is the role."""
+        """Start an empty context in `role`.
+
+        A context that answers a question has that question's name as label and stratum; any other
+        one has its role as stratum, and role and number as label. `settle` says what happens to
+        contexts of role `answer` that name no question.
+        """
         model = self.model(role)
-        stratum = role if stratum is None else stratum
+        name = f"question {question + 1}" if question is not None else ""
+        if unplaced := not (label or stratum or name):
+            label = f"{role} {1 + sum(context.role == role for context in self.contexts)}"
+        label = label or name
+        stratum = stratum or name or role
         number = len(self.contexts)
         told = self.told[number] if number < len(self.told) else None
         learns = model.trainable and told is None
         context = Context(role, stratum, learns, question=question, label=label, exact=model.exact)
         self.contexts.append(context)
+        self._unplaced += [context] if unplaced else []
         own = model.trainable or not any(other.trainable for other in self.models.values())
-        return Chat(model, context, (*self.key, number), tuple(tools), told, own)
+        return Chat(model, context, (*self.key, number), tuple(tools), told, own, self)
+
+    def settle(self, questions: int) -> None:
+        """Match contexts to questions, once an agent has answered.
+
+        If no context names a question, and as many were opened in role `answer` without a label as
+        there are questions, then the n-th of them answers the n-th question: it earns that
+        question's score and is compared with the same question's contexts in sibling episodes.
+        Otherwise they earn the episode's reward.
+        """
+        answering = [context for context in self._unplaced if context.role == "answer"]
+        named = any(context.question is not None for context in self.contexts)
+        if named or len(answering) != questions:
+            return
+        for i, context in enumerate(answering):
+            context.question = i
+            context.label = context.stratum = f"question {i + 1}"
 
     def model(self, role: str) -> Model:
         """Return who speaks in `role`."""
@@ -113,6 +142,7 @@ class Chat:
     """What was said in this context before, if it is only told again."""
     own: bool = True
     """Whether the model is the agent's own: one that learns, or any where none does."""
+    chats: Chats | None = field(default=None, repr=False)
     _dialogue: Dialogue = field(default_factory=Dialogue)
 
     @property
@@ -130,9 +160,10 @@ class Chat:
         return renderer.suffix(messages, self.tools, closed=ended)
 
     async def say(
-        self, *messages: Message, max_tokens: int | None = None, stop: tuple[str, ...] = ()
+        self, *said: Message | str, max_tokens: int | None = None, stop: tuple[str, ...] = ()
     ) -> Reply:
-        """Append messages, let the model reply, and return the reply."""
+        """Append messages, let the model reply, and return the reply; texts are user messages."""
+        messages = tuple(map(_message, said))
         with boundary("render"):
             ids = self.render(*messages)
         room = self.room - len(ids)
@@ -160,6 +191,8 @@ class Chat:
             self.context.turns.append(turn)
         await hold_if_over()
         own = self._without_end(turn.token_ids)
+        if self.chats is not None:
+            self.chats.spoken = self.context.label
         return Reply(text, own, turn.stop_reason)
 
     async def _next_turn(
@@ -204,3 +237,11 @@ class Chat:
         while ids and ids[-1] in ends:
             ids = ids[:-1]
         return ids
+
+
+def _message(said: Message | str) -> Message:
+    if isinstance(said, str):
+        return user(said)
+    if not isinstance(said, Message):
+        raise TypeError(f"say takes texts and messages, not {type(said).__name__}: {said!r:.80}")
+    return said

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from recollect.config.overlay import to_table
 from recollect.config.train import TrainConfig
 from recollect.display import Report, open_console, report_card, report_markdown
 from recollect.display.figures import count, flatten, grid
@@ -82,7 +82,7 @@ def show_launch(plan: Launch, gpu_gib: float) -> RenderableType:
     """Lay out the settings behind a command, and what every GPU must hold."""
     parts: list[RenderableType] = [
         Text("settings", "bold"),
-        grid(dict(flatten(dataclasses.asdict(plan.config)))),
+        grid(dict(flatten(to_table(plan.config, TrainConfig)))),
         "",
         Text("memory of every GPU", "bold"),
         _memory(plan, gpu_gib),

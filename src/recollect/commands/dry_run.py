@@ -10,13 +10,15 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from recollect.agents.base import Estimated, check_window
+from recollect.agents.base import Estimated, check_window, part_name
+from recollect.config.overlay import to_table
 from recollect.config.train import TrainConfig
 from recollect.display.figures import count, flatten, grid
 from recollect.errors import UserError
 from recollect.files import loads, read_json
 from recollect.models.tokenizer import check_folder, load_counter
 from recollect.train.lengths import check_tasks
+from recollect.train.trial import rehearse
 
 HEADER = 1 << 27
 """Bytes of the longest header of a safetensors file, as its own library allows."""
@@ -41,8 +43,8 @@ def show_plan(config: TrainConfig) -> RenderableType:
             f" x {config.val.n}, at the end at {list(config.val.lengths) or 'no other'} lengths"
         ),
     }
-    notes = [Text(f"note: {note}") for note in config.notes]
-    return Group(grid(dict(flatten(dataclasses.asdict(config)))), "", grid(facts), *notes)
+    notes = [Text(f"note: {note}") for note in (*config.notes, *rehearse(config))]
+    return Group(grid(dict(flatten(to_table(config, TrainConfig)))), "", grid(facts), *notes)
 
 
 def _work(config: TrainConfig, folder: Path) -> dict[str, str]:
@@ -66,7 +68,7 @@ def _work(config: TrainConfig, folder: Path) -> dict[str, str]:
             f"{count(work.prompt)} tokens of text and memory read at most ({count(work.shared)}"
             f" where siblings share them), {count(work.sampled)} sampled at most"
             if work
-            else f"unknown: {type(config.agent).__name__} has no method `work`"
+            else f"unknown: {part_name(config.agent)} has no method work"
         ),
         "the run": (
             f"{config.steps} steps, {config.steps * most:,} episodes"

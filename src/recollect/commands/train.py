@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from recollect.accuracy import Accuracy
-from recollect.agents.base import is_ours
+from recollect.agents.base import is_ours, part_name
+from recollect.config.modules import copy_sources
+from recollect.config.stored import own_sources, settings_of
 from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.display import (
     Display,
@@ -27,6 +29,7 @@ from recollect.runs.stopping import status_of
 from recollect.runs.trackers import Tracker, open_trackers
 from recollect.train.loop import Outcome, train
 from recollect.train.rollouts import Learner, nothing_learns
+from recollect.train.trial import needs_trial, try_out
 
 
 def run_training(config: TrainConfig) -> int:
@@ -45,9 +48,13 @@ def train_and_report(config: TrainConfig) -> Report | int:
         raise nothing_learns()
     learner = Learner.open(config)  # first of all: a mistake here must leave no run behind
     # Where a fixed model is served may change, but not who learns.
-    settings = dataclasses.asdict(config) | {"learning": config.models.learning}
-    folder = config.folder / config.name
+    settings, folder = settings_of(config), config.folder / config.name
+    if needs_trial(config) and not (folder / "config.json").exists():
+        rollout = learner.rollout(config.rollout.temperature, config.rollout.top_p)
+        asyncio.run(try_out(config, rollout))
+        learner.cast.reset()
     run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
+    copy_sources(own_sources(config), folder)
     done = run.checkpoint.step if run.checkpoint else 0
     trackers = open_trackers(config.trackers, folder, config.name, settings, start=done)
     try:
@@ -100,7 +107,7 @@ class Screen:
 
 def title(config: TrainConfig) -> str:
     """Name what is trained in one line."""
-    agent, tasks = type(config.agent).__name__, type(config.tasks).__name__
+    agent, tasks = part_name(config.agent), part_name(config.tasks)
     return f"{config.name}: {agent} on {tasks}, {config.rollout.tasks} tasks x {config.rollout.n}"
 
 

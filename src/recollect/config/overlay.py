@@ -1,56 +1,226 @@
-"""Lay a table of settings over a frozen dataclass, with the same checks as on the command line."""
+"""Settings as tables: lay one over frozen dataclasses, or make one of them that can be read back.
+
+The same for files of stages, files of experiments and the settings of stored runs, with the same
+checks as on the command line. A part of a run names its class: `class = "mine:TwoPass"`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import enum
+import inspect
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_type_hints
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
+from recollect.agents.base import Agent
+from recollect.agents.function import FunctionAgent
+from recollect.config.modules import Loader, is_named, load
+from recollect.config.parts import agent_named, reward_named, tasks_named
 from recollect.errors import UserError
+from recollect.rewards.base import Reward
+from recollect.rewards.function import FunctionReward
+from recollect.tasks.base import TaskFamily
+from recollect.tasks.function import FunctionTasks
 
 T = TypeVar("T")
 Where = Callable[[str], str]
-"""Says where the setting of a dotted name stands, for people."""
+"""Says where the setting of a dotted name is, for people."""
+CLASS = "class"
+"""The key that names the class of a part."""
+PARTS: dict[Any, Callable[..., Any]] = {
+    Agent: agent_named,
+    Reward: reward_named,
+    TaskFamily: tasks_named,
+}
+_FUNCTIONS = (FunctionAgent, FunctionReward, FunctionTasks)
 
 
-def overlay(config: T, table: Mapping[str, Any], where: Where, prefix: str = "") -> T:
+def overlay(
+    config: T, table: Mapping[str, Any], where: Where, prefix: str = "", load: Loader = load
+) -> T:
     """Return `config` with what the table names replaced."""
-    names = [field.name for field in dataclasses.fields(config)]  # type: ignore[arg-type]
-    changes = {}
+    changes = _read(type(config), config, table, where, prefix, load)
+    with _placed(where):
+        return dataclasses.replace(config, **changes)  # type: ignore[type-var]
+
+
+def build(
+    kind: type[T], table: Mapping[str, Any], where: Where, prefix: str = "", load: Loader = load
+) -> T:
+    """Make a dataclass of a table; what the table does not name has its default."""
+    values = _read(kind, None, table, where, prefix, load)
+    required = {
+        spec.name
+        for spec in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
+    }
+    if missing := sorted(required - values.keys()):
+        names = ", ".join(prefix + name for name in missing)
+        raise UserError(f"{where('')}: {names} is missing", f"set {names}")
+    with _placed(where):
+        return kind(**values)
+
+
+class _placed:
+    """Say where settings are that are refused together."""
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: Any, error: BaseException | None, _trace: Any) -> None:
+        if isinstance(error, UserError):
+            raise UserError(f"{self.where('')}: {error.what}", error.fix) from error
+
+
+def _read(
+    kind: type, current: Any, table: Mapping[str, Any], where: Where, prefix: str, load: Loader
+) -> dict[str, Any]:
+    """Read the settings of a table, by the fields of a dataclass."""
+    specs = {spec.name: spec for spec in dataclasses.fields(kind) if spec.init}
+    hints = hints_of(kind)
+    found: dict[str, Any] = {}
     for name, value in table.items():
         dotted, key = prefix + name, name.replace("-", "_")
-        if key not in names:
-            close = difflib.get_close_matches(key, names, 3) or names
+        if key not in specs:
+            close = difflib.get_close_matches(key, specs, 3) or list(specs)
             raise UserError(
                 f"{where(dotted)}: there is no setting {dotted}",
                 f"choose from {', '.join(prefix + one for one in close)}",
             )
-        current = getattr(config, key)
-        if not dataclasses.is_dataclass(current):
-            changes[key] = _checked(get_type_hints(type(config))[key], value, where, dotted)
-        elif isinstance(value, Mapping):
-            changes[key] = overlay(current, value, where, f"{dotted}.")
-        else:
+        own = getattr(current, key) if current is not None else _default(specs[key])
+        found[key] = _value(hints.get(key, Any), own, value, where, dotted, load)
+    return found
+
+
+def _value(hint: Any, current: Any, value: Any, where: Where, dotted: str, load: Loader) -> Any:
+    """Read one setting: a part, a section, a function by name, or plain data."""
+    if current is not dataclasses.MISSING and to_table(current, hint) == value:
+        return current
+    if isinstance(value, Mapping) and CLASS in value:
+        rest = {key: item for key, item in value.items() if key != CLASS}
+        part = _part(hint, current, value[CLASS], where, dotted, load)
+        return overlay(part, rest, where, f"{dotted}.", load) if rest else part
+    if hint in PARTS and isinstance(value, str):
+        return _part(hint, current, value, where, dotted, load)
+    if dataclasses.is_dataclass(current):
+        if not isinstance(value, Mapping):
             inner = dataclasses.fields(current)[0].name
             raise UserError(
                 f"{where(dotted)}: {dotted} is {value!r}, but it has settings of its own",
                 f"set one of them, such as {dotted}.{inner}",
             )
+        return overlay(current, value, where, f"{dotted}.", load)
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return build(hint, value, where, f"{dotted}.", load)  # type: ignore[arg-type]
+    if takes_functions(hint):
+        return _functions(hint, value, where, dotted, load)
+    return _checked(hint, value, where, dotted)
+
+
+def _part(hint: Any, current: Any, name: Any, where: Where, dotted: str, load: Loader) -> Any:
+    """Make the object that a class's name stands for."""
+    if not isinstance(name, str):
+        raise UserError(f"{where(dotted)}: {dotted}.class is {name!r}", "write module:Name")
     try:
-        return dataclasses.replace(config, **changes)  # type: ignore[type-var]
+        if hint in PARTS:
+            own = None if current is dataclasses.MISSING else current
+            return PARTS[hint](name, own, load)
+        made = load(name)
+        return made() if inspect.isclass(made) else made
     except UserError as error:
-        raise UserError(f"{where('')}: {error.what}", error.fix) from error
+        raise UserError(f"{where(dotted)}: {dotted}: {error.what}", error.fix) from error
 
 
-def _checked(kind: Any, value: Any, where: Where, dotted: str) -> Any:
+def _functions(hint: Any, value: Any, where: Where, dotted: str, load: Loader) -> Any:
+    """Load functions and classes that are given by name, alone or in a list."""
+    if isinstance(value, str):
+        return load(value) if is_named(value) else _checked(str, value, where, dotted)
+    if isinstance(value, list):
+        loaded = [_functions(hint, item, where, dotted, load) for item in value]
+        return loaded if list in (hint, get_origin(hint)) else tuple(loaded)
+    return _checked(hint, value, where, dotted)
+
+
+def takes_functions(hint: Any) -> bool:
+    """Tell whether a type holds functions or classes somewhere."""
+    if get_origin(hint) in (Callable, type) or hint in (Callable, type):
+        return True
+    return any(takes_functions(part) for part in get_args(hint))
+
+
+def _checked(hint: Any, value: Any, where: Where, dotted: str) -> Any:
     """Return the value as its type, or say what it should be."""
     try:
         # As JSON: lists become tuples and texts paths, but "5" does not become 5.
-        return TypeAdapter(kind).validate_json(json.dumps(value, default=str), strict=True)
+        return TypeAdapter(hint).validate_json(json.dumps(value, default=str), strict=True)
     except ValidationError as error:
         wanted = error.errors()[0]["msg"].removeprefix("Input ")
         raise UserError(f"{where(dotted)}: {dotted} is {value!r}", f"{dotted} {wanted}") from error
+    except PydanticSchemaGenerationError:
+        raise UserError(
+            f"{where(dotted)}: {dotted} cannot be set: it is a {hint}", "leave it out"
+        ) from None
+
+
+def _default(spec: dataclasses.Field[Any]) -> Any:
+    if spec.default_factory is not dataclasses.MISSING:
+        return spec.default_factory()
+    return spec.default
+
+
+def hints_of(kind: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields; none if they name what only a checker imports."""
+    try:
+        return get_type_hints(kind)
+    except NameError:
+        return {}
+
+
+# Writing
+
+
+def to_table(value: Any, hint: Any = None) -> Any:
+    """Turn a setting into JSON's types; `hint` is its declared type, if that is known."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): to_table(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_table(item) for item in value]
+    if inspect.isroutine(value) or inspect.isclass(value):
+        return f"{value.__module__}:{value.__qualname__}"
+    return _object(value, hint)
+
+
+def _object(value: Any, hint: Any) -> dict[str, Any]:
+    """Write an object as the settings that it is made of, with its class where that is open."""
+    kind = type(value)
+    hints = hints_of(kind)
+    names = [name for name in _settings(kind) if hasattr(value, name)]
+    named = f"{kind.__module__}:{kind.__qualname__}"
+    if isinstance(value, _FUNCTIONS):
+        named = to_table(value.function)
+        names.remove("function")
+    own = {name: to_table(getattr(value, name), hints.get(name)) for name in names}
+    return own if hint is kind else {CLASS: named, **own}
+
+
+def _settings(kind: type) -> list[str]:
+    """Name what an object of a class is made from; the rest it computes."""
+    if dataclasses.is_dataclass(kind):
+        return [spec.name for spec in dataclasses.fields(kind) if spec.init]
+    try:
+        return list(inspect.signature(kind).parameters)
+    except (TypeError, ValueError):
+        return []

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import Any
 
 from recollect.agents.bank import BankAgent
@@ -16,6 +16,7 @@ from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
+from recollect.config.parts import taken_over
 from recollect.config.presets import PRESETS
 from recollect.config.roles import ROLES, TRAINABLE, ModelsConfig
 from recollect.config.train import TrainConfig
@@ -33,8 +34,6 @@ AGENT_LOOPS: dict[str, type] = {
     "parallel": ParallelAgent,
 }
 """Agents by the names that the published scripts give them, and readers by their own."""
-OTHER_NAMES = {"max_memory_tokens": "max_core_tokens", "max_core_tokens": "max_memory_tokens"}
-"""Of settings that agents call differently."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def named_agent(name: str, agent: Agent, preset: str = "") -> Agent:
             f"the agent {type(agent).__name__} is given, and --agent-name-override names {name}",
             "leave one of them out",
         )
-    taken, left = _taken_over(agent, kind())
+    taken, left = taken_over(agent, kind())
     if lost := sorted(left - _unset(agent, preset)):
         names = ", ".join(f"agent.{setting}" for setting in lost)
         raise UserError(
@@ -104,25 +103,6 @@ def named_agent(name: str, agent: Agent, preset: str = "") -> Agent:
         )
     found: Agent = kind(**taken)
     return found
-
-
-def _taken_over(agent: Any, fresh: Any) -> tuple[dict[str, Any], set[str]]:
-    """Return the settings of an agent by another's names for them, and those it has no names for.
-
-    Prompts and tools are an agent's own, even where they have one name.
-    """
-    known = {spec.name for spec in fields(fresh)}
-    taken: dict[str, Any] = {}
-    left: set[str] = set()
-    for spec in fields(agent):
-        value = getattr(agent, spec.name)
-        name = spec.name if spec.name in known else OTHER_NAMES.get(spec.name, "")
-        own_kind = is_dataclass(value) and name and type(value) is not type(getattr(fresh, name))
-        if name not in known or own_kind:
-            left.add(spec.name)
-        else:
-            taken[name] = value
-    return taken, left
 
 
 def _unset(agent: Any, preset: str) -> set[str]:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from recollect.agents.base import Agent, check_part, memory_kind
 from recollect.agents.fold import FoldAgent
+from recollect.agents.function import as_agent
 from recollect.agents.resources import Resources
 from recollect.bounds import FROM_1, SHARE, check_bounds
 from recollect.config.engine import CriticConfig, LossConfig, ModelConfig, OptimConfig
@@ -26,7 +27,9 @@ from recollect.errors import UserError
 from recollect.memory.text import TextMemory
 from recollect.rewards.answers import AnswerReward
 from recollect.rewards.base import Reward
+from recollect.rewards.function import as_reward
 from recollect.tasks.base import TaskFamily
+from recollect.tasks.function import as_family
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class EmbedConfig:
 
 
 MAY_CHANGE = (
-    *("folder", "keep", "resume", "save_freq", "steps", "trackers"),
+    *("code", "folder", "keep", "resume", "save_freq", "steps", "trackers"),
     *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
     *("rollout.keep_groups",),
     *("models.memory", "models.answer", "models.api_key_env", "models.timeout"),
@@ -109,6 +112,11 @@ class TrainConfig:
     """Where metrics go beside metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
 
     def __post_init__(self) -> None:
+        # A function or a class may stand for a part.
+        object.__setattr__(self, "agent", as_agent(self.agent))
+        object.__setattr__(self, "reward", as_reward(self.reward))
+        object.__setattr__(self, "tasks", as_family(self.tasks))
+        check_name(self.name)
         check_bounds("", self, outcome_share=SHARE, updates_per_step=FROM_1, epochs=FROM_1)
         check_bounds("", self, steps=FROM_1, test_freq=FROM_1, save_freq=FROM_1, keep=FROM_1)
         check_bounds("", self, token_budget=FROM_1)
@@ -195,3 +203,13 @@ class TrainConfig:
             ),
         }
         return tuple(note for note, holds in found.items() if holds)
+
+
+def check_name(name: str) -> None:
+    """Refuse a run's name that leads out of its folder."""
+    path = Path(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts or not name.isprintable():
+        raise UserError(
+            f"the name {name!r} names no folder inside of the folder of runs",
+            "set --name to a word, and --folder to where runs are written",
+        )

@@ -13,6 +13,7 @@ from typing import Any
 from recollect import __version__
 from recollect.agents.base import Agent
 from recollect.agents.named import agents
+from recollect.config.overlay import to_table
 from recollect.errors import UserError
 from recollect.evaluation.assessment import CLOSED_BOOK
 from recollect.evaluation.folder import read_config, write_config
@@ -39,7 +40,7 @@ class Setup:
     @property
     def primary(self) -> dict[str, str]:
         """The metric of every task set, as its family says."""
-        return {name: family.metric for name, family in self.grid.families.items()}
+        return {name: to_table(family.metric) for name, family in self.grid.families.items()}
 
 
 def set_up(options: EvalOptions, known: dict[str, Agent]) -> Setup:

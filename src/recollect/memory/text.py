@@ -1,8 +1,11 @@
-"""One text, replaced as a whole: the memory of a fold."""
+"""One text, replaced as a whole: the memory of a fold.
+
+Setting `memory.text` replaces it, too: every edit is an operation that can be replayed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,16 +19,28 @@ class TextMemory:
     text: str = ""
     token_ids: tuple[int, ...] = ()
     ops: list[MemoryOp] = field(default_factory=list)
+    writer: Callable[[], str] = field(default=str, repr=False, compare=False, kw_only=True)
+    """Names the context that writes, for edits without a label."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "text" and "ops" in vars(self):  # not while it is made
+            self.replace(value)
+        else:
+            super().__setattr__(name, value)
 
     def replace(self, text: str, token_ids: Sequence[int] = (), label: str = "") -> None:
         """Put a new text in place of the old one."""
-        self.apply(MemoryOp("replace", {"text": text, "token_ids": tuple(token_ids)}, label))
+        if not isinstance(text, str):
+            raise TypeError(f"a memory is a text, not {type(text).__name__}: {text!r:.80}")
+        data = {"text": text, "token_ids": tuple(token_ids)}
+        self.apply(MemoryOp("replace", data, label or self.writer()))
 
     def apply(self, op: MemoryOp) -> None:
         """Carry out one operation and record it."""
         if op.kind != "replace":
             raise ValueError(f"a text memory knows no operation {op.kind!r}")
-        self.text, self.token_ids = op.data["text"], tuple(op.data["token_ids"])
+        super().__setattr__("text", op.data["text"])
+        self.token_ids = tuple(op.data["token_ids"])
         self.ops.append(op)
 
     def snapshot(self) -> dict[str, Any]:

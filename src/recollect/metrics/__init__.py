@@ -34,6 +34,7 @@ from recollect.metrics.table import (
     SCORES,
     QuestionScore,
     find_metric,
+    find_score,
     score_question,
 )
 from recollect.metrics.values import numeric_match, value_match
@@ -56,6 +57,7 @@ __all__ = [
     "exact_match",
     "final_answer",
     "find_metric",
+    "find_score",
     "holm",
     "locomo_f1",
     "mean_interval",

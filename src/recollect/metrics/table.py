@@ -55,6 +55,16 @@ def find_metric(metric: str | Metric) -> Metric:
     return METRICS[metric]
 
 
+def find_score(metric: str | Metric) -> QuestionScore:
+    """Return what scores a reply to a question: by name, or by a function of reply and answers."""
+    if not isinstance(metric, str):
+        own = metric  # which is given the whole reply: what counts in it is for the metric to say
+        return lambda reply, question: score_question(own, reply, question)
+    if metric not in SCORES:
+        raise UserError(f"there is no metric {metric!r}", f"choose from {', '.join(SCORES)}")
+    return SCORES[metric]
+
+
 def score_question(metric: Metric, reply: str, question: Question) -> float:
     """Score a reply by a metric; where all of several answers are asked for, one is not enough.
 

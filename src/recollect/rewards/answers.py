@@ -23,7 +23,7 @@ class AnswerReward:
     A context that answers one question earns that question's score; all others earn the mean.
     """
 
-    metric: str | metrics.Metric = "boxed_exact_match"
+    metric: metrics.Metric | str = "boxed_exact_match"
     """How an answer is scored: the name of a metric, or a function."""
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class AnswerAndTools(AnswerReward):
     can be right is the metric's business; and numbers are compared as numbers, not as substrings.
     """
 
-    metric: str | metrics.Metric = "value_match"
+    metric: metrics.Metric | str = "value_match"
     boxed_bonus: float = 0.5
     """For an answer in a box, right or wrong."""
     tool_bonus: float = 0.5

@@ -78,7 +78,7 @@ class MemoryDelta:
     """evidence asks no model: does retrieval bring the answer and the turns it rests on?"""
     reader_url: str = ""
     """The server of the reader `endpoint`, such as http://localhost:8000/v1."""
-    metric: str | Metric = "token_f1"
+    metric: Metric | str = "token_f1"
     """For answers that a model gives, unless there is a judge."""
     judge_url: str = ""
     """The server of a judge; without one the metric decides."""

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 import numpy as np
 
 from recollect.memory.corpus import Corpus
+from recollect.metrics import Metric
 from recollect.types import Task
 
 Split = Literal["train", "test"]
@@ -24,8 +25,8 @@ class TaskFamily(Protocol):
         """The family's name; tasks carry it as their source."""
 
     @property
-    def metric(self) -> str:
-        """The score that counts first, by its name in the table of metrics.
+    def metric(self) -> Metric | str:
+        """The score that counts first: its name in the table of metrics, or a function.
 
         A family may also have `scorers`: its benchmark's published scores, by their names.
         """

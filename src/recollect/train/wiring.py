@@ -8,16 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recollect.agents.base import Agent, bound, servers_of
+from recollect.agents.base import Agent, bound, is_ours, servers_of
 from recollect.agents.resources import Resources, Stores
 from recollect.chat.chat import Model
 from recollect.config.train import EmbedConfig, TrainConfig
 from recollect.memory.corpus import Corpus
 from recollect.memory.leases import MemoryStoreManager
 from recollect.memory.store import Embed
+from recollect.metrics import find_score
 from recollect.policies.presence import check_servers
 from recollect.rewards.answers import WithMemoryRecall
 from recollect.rewards.base import Reward
+from recollect.rewards.function import WithAnswers
 from recollect.tasks.base import RememberedFamily, TaskFamily
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ def make_agent(config: TrainConfig, open_stores: OpenStores | None = None) -> Ag
 def make_reward(config: TrainConfig, models: Mapping[str, Model]) -> Reward:
     """Give a reward the models that read for it, and add step rewards where steps count."""
     made = bound(config.reward, resources(config, models))
+    if not is_ours(config.reward):
+        made = WithAnswers(made, find_score(config.tasks.metric))
     return WithMemoryRecall(made) if config.outcome_share < 1 else made
 
 

@@ -7,33 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
-from recollect.config.presets import PRESETS, preset
+from recollect.config.presets import preset
 from recollect.config.rollout import RolloutConfig
 from recollect.engines.verl.run.folder import RunFolder, drawn, placed, prepare
-from recollect.engines.verl.run.settings_file import from_plain, read_settings, to_plain
-from recollect.errors import UserError
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_settings_come_back(name):
-    config = preset(name)
-    assert from_plain(to_plain(config)) == config
-
-
-def test_settings_build_nothing_of_others():
-    for name in ("subprocess:Popen", "recollect.files:remove", "recollect.config.train:Path"):
-        with pytest.raises(ValueError, match=r"not one of ours|no dataclass"):
-            from_plain({"class": name, "set": {}})
-
-
-def test_no_settings_is_a_message(tmp_path):
-    with pytest.raises(UserError, match="holds no settings"):
-        read_settings(tmp_path / "settings.json")
-    (tmp_path / "settings.json").write_text('{"class": "recollect.types:Question"}')
-    with pytest.raises(UserError, match="holds no settings"):
-        read_settings(tmp_path / "settings.json")
 
 
 def small():

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.agents.base import check_window, is_ours, lengths_of
+from recollect.agents.base import check_window, lengths_of
 from recollect.agents.estimates import Lengths
+from recollect.config.stored import own_sources
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 
@@ -57,12 +58,12 @@ def translate(config: TrainConfig, run: Path, window: int | None = None) -> Keys
 
 def refuse(config: TrainConfig) -> None:
     """Refuse what only the embedded engine does."""
-    for part in (config.agent, config.reward):
-        if not is_ours(part):
+    for source in own_sources(config):
+        if source.module == "__main__":
             raise UserError(
-                f"a cluster's workers do not know {type(part).__name__}",
-                "train with agents and rewards of your own in the embedded engine:"
-                " recollect.commands.train.run_training",
+                "a part of the run is defined in a script or a notebook, which a cluster's workers"
+                " cannot import",
+                "define it in a file of its own and name it as module:Name",
             )
     for role in config.models.fixed:
         if not config.models.is_served(role):

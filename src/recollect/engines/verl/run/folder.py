@@ -1,6 +1,6 @@
 """A run on the cluster as a folder: its settings, its tasks, and the rows that point at them.
 
-    settings.json   tasks/train/   tasks/test/   train.parquet   test.parquet
+    settings.json   code/   tasks/train/   tasks/test/   train.parquet   test.parquet
 
 Tasks stand in the order in which the embedded engine draws them, so that with shuffling off both
 engines train on the same ones. The folder must be seen by every node under the same name.
@@ -15,14 +15,10 @@ from functools import cached_property
 from pathlib import Path
 
 from recollect import files as disk
+from recollect.config.overlay import to_table
+from recollect.config.stored import absolute, own_sources, read_settings, write_settings
 from recollect.config.train import TrainConfig
 from recollect.engines.verl.run.rows import write_rows
-from recollect.engines.verl.run.settings_file import (
-    absolute,
-    read_settings,
-    to_plain,
-    write_settings,
-)
 from recollect.engines.verl.run.task_store import TaskStore, is_stored, open_store, write_store
 from recollect.tasks.base import Split
 from recollect.tasks.multiples import stretched
@@ -94,7 +90,8 @@ def _about(config: TrainConfig, split: Split) -> str:
     """Say what decides the tasks of a split."""
     drawing = config.rollout
     what = {
-        "tasks": to_plain(config.tasks),
+        "tasks": to_table(config.tasks),
+        "code": {source.module: source.sha256 for source in own_sources(config.tasks)},
         "seed": config.seed,
         "test": config.val.tasks,
         "train": [

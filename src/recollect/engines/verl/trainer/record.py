@@ -5,13 +5,13 @@ Checkpoints are verl's, in `checkpoints/global_step_N`; going on from N cuts all
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recollect.config.stored import settings_of
 from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.rollout import Group
 from recollect.runs.episodes import Decode
@@ -51,8 +51,7 @@ class Record:
         cls, folder: Path, config: TrainConfig, step: int, decode: Decode | None = None
     ) -> Record:
         """Start the record of a run, or go on with it after `step`."""
-        settings = dataclasses.asdict(config) | {"learning": config.models.learning}
-        run = Run.open(folder, settings, at=step, may_change=MAY_CHANGE)
+        run = Run.open(folder, settings_of(config), at=step, may_change=MAY_CHANGE)
         return cls(run, config.rollout.keep_groups, decode)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:

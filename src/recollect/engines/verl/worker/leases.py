@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from recollect.agents.base import Agent
+from recollect.config.overlay import to_table
 from recollect.config.train import EmbedConfig, TrainConfig
-from recollect.engines.verl.run.settings_file import to_plain
 from recollect.engines.verl.worker.bases import SharedBases
 from recollect.memory.changes import Growth
 from recollect.memory.corpus import Corpus
@@ -102,7 +102,7 @@ def cluster_agent(config: TrainConfig, tell: Callable[[], Told]) -> Agent:
 
     def brokered(tasks: RememberedFamily, embed: EmbedConfig) -> BrokeredStores:
         make, embedder = memories(tasks, embed)
-        key = json.dumps([to_plain(tasks), to_plain(embed)])
+        key = json.dumps([to_table(tasks), to_table(embed)])
         return BrokeredStores(SharedBases(make, key), tell(), embedder)
 
     return make_agent(config, brokered)

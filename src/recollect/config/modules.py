@@ -1,0 +1,267 @@
+"""Your own modules: find what `module:Name` or `path/to/file.py:Name` names, and keep its source.
+
+A module is looked for in the current folder first. Nothing is imported but modules that a person
+named, on the command line or in the settings of a run that they ask for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import inspect
+import re
+import socket
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from recollect import files as disk
+from recollect.errors import UserError, place_of
+
+Loader = Callable[[str], Any]
+"""Returns what `module:Name` names."""
+_NAMED = re.compile(r"(?P<module>[^:\n]+):(?P<name>[A-Za-z_][\w.]*)")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def is_named(text: str) -> bool:
+    """Tell whether a text has the form `module:Name` or `path/to/file.py:Name`."""
+    found = _NAMED.fullmatch(text)
+    return bool(found and (found["module"].endswith(".py") or _MODULE.fullmatch(found["module"])))
+
+
+def load(text: str) -> Any:
+    """Import the module that a text names, and return what it calls Name."""
+    found = _NAMED.fullmatch(text)
+    if not is_named(text) or found is None:
+        raise UserError(
+            f"{text!r} names nothing",
+            "write module:Name, or path/to/file.py:Name",
+        )
+    module = import_own(found["module"])
+    value: Any = module
+    for part in found["name"].split("."):
+        if not hasattr(value, part):
+            own = [name for name, item in vars(module).items() if _is_public(module, name, item)]
+            close = difflib.get_close_matches(part, own, 3) or sorted(own)
+            raise UserError(
+                f"{_shown(module)} has no {found['name']}",
+                f"choose from {', '.join(close)}" if close else "define it there",
+            )
+        value = getattr(value, part)
+    return value
+
+
+def import_own(name: str) -> ModuleType:
+    """Import a module by its name or by the path of its file."""
+    if name.endswith(".py"):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise UserError(f"there is no file {name}", "name an existing file, as file.py:Name")
+        if not _MODULE.fullmatch(path.stem):
+            raise UserError(
+                f"{name} cannot be imported under the name {path.stem!r}",
+                "give the file a name of letters, digits and underscores",
+            )
+        return _import(path.stem, path.resolve().parent)
+    first = name.partition(".")[0]
+    if first == "recollect":
+        return _import(name, None)
+    here = Path.cwd()
+    if (here / f"{first}.py").is_file() or (here / first).is_dir():
+        return _import(name, here)
+    return _import(name, None)
+
+
+def _import(name: str, root: Path | None) -> ModuleType:
+    """Import a module; one that lies in `root` must come from there."""
+    importlib.invalidate_caches()
+    try:
+        with _first_on_path(root):
+            module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise UserError(
+                f"there is no module {name}: it is neither in {Path.cwd()} nor installed",
+                "run the command in the folder of the file, or write path/to/file.py:Name",
+            ) from None
+        raise _failed(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _failed(name, error) from error
+    if root is not None and not _lies_in(module, root):
+        raise UserError(
+            f"{name} is also the name of another module ({_shown(module)})",
+            f"give {root / name.replace('.', '/')}.py another name",
+        )
+    return module
+
+
+def _failed(name: str, error: BaseException) -> UserError:
+    """Say where the import of a module failed."""
+    place = place_of(error)
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f"{error.filename}:{error.lineno}"
+    what = error.what if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return UserError(f"{place or name}: {what} (while importing {name})", "correct that line")
+
+
+@contextmanager
+def _first_on_path(root: Path | None) -> Iterator[None]:
+    """Search `root` first during an import, and last from then on: functions may import too."""
+    if root is None:
+        yield
+        return
+    sys.path.insert(0, str(root))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(root))
+        if str(root) not in sys.path:
+            sys.path.append(str(root))
+
+
+def _lies_in(module: ModuleType, root: Path) -> bool:
+    places = [module.__file__] if getattr(module, "__file__", None) else list(module.__path__)
+    return any(Path(place).resolve().is_relative_to(root.resolve()) for place in places if place)
+
+
+def _is_public(module: ModuleType, name: str, item: Any) -> bool:
+    return not name.startswith("_") and getattr(item, "__module__", None) == module.__name__
+
+
+def _shown(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or module.__name__
+
+
+# What travels with a run
+
+
+@dataclass(frozen=True)
+class Source:
+    """The source of a module that is not ours."""
+
+    module: str
+    path: Path
+    relative: str
+    """Where the file is below its root, such as mine.py or package/agents.py."""
+    sha256: str
+    installed: bool
+    """Whether it came from site-packages: then every node has to have it installed."""
+
+
+def sources(items: Iterable[Any]) -> list[Source]:
+    """Return the sources of users' classes and functions, with what they import beside them."""
+    found: dict[str, Source] = {}
+    left = [sys.modules.get(item.__module__) for item in items]
+    while left:
+        module = left.pop()
+        if module is None or module.__name__ in found or not _is_users(module):
+            continue
+        source = found[module.__name__] = _source(module)
+        left.append(sys.modules.get(module.__name__.rpartition(".")[0]))
+        if not source.installed:
+            left += _beside(module, source)
+    return [found[name] for name in sorted(found)]
+
+
+def _source(module: ModuleType) -> Source:
+    path = Path(str(module.__file__)).resolve()
+    depth = module.__name__.count(".") + (path.name == "__init__.py")
+    relative = Path(*path.parts[-1 - depth :])
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Source(module.__name__, path, relative.as_posix(), digest, _is_installed(path))
+
+
+def _is_users(module: ModuleType) -> bool:
+    file = str(getattr(module, "__file__", None))
+    ours = module.__name__.partition(".")[0] == "recollect"
+    return file.endswith(".py") and not ours and not _is_library(Path(file))
+
+
+def _is_library(path: Path) -> bool:
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    return path.is_relative_to(stdlib) and not _is_installed(path)
+
+
+def _is_installed(path: Path) -> bool:
+    return not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+
+
+def _beside(module: ModuleType, source: Source) -> list[ModuleType | None]:
+    """Return the modules that one refers to and that lie below the same root."""
+    root = source.path.parents[source.relative.count("/")]
+    names = set()
+    for item in vars(module).values():
+        if inspect.ismodule(item):
+            names.add(item.__name__)
+        elif isinstance(getattr(item, "__module__", None), str):
+            names.add(item.__module__)
+    modules = [sys.modules.get(name) for name in names]
+    return [m for m in modules if m is not None and _is_users(m) and _lies_in(m, root)]
+
+
+def table_of(found: Iterable[Source]) -> dict[str, dict[str, str]]:
+    """Describe sources for the settings of a run."""
+    return {
+        source.module: {"sha256": source.sha256}
+        | ({} if source.installed else {"file": f"code/{source.relative}"})
+        for source in found
+    }
+
+
+def copy_sources(found: Iterable[Source], folder: Path) -> None:
+    """Copy sources into a run's folder."""
+    for source in found:
+        if not source.installed:
+            place = folder / "code" / source.relative
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with disk.refusals(place), disk.replacing(place) as temporary:
+                temporary.write_bytes(source.path.read_bytes())
+
+
+def import_stored(table: Mapping[str, Mapping[str, str]], folder: Path) -> None:
+    """Import a run's modules from its folder; refuse one that the run did not start with."""
+    for name, entry in table.items():
+        _check_hash(name, entry, folder)
+    for name in sorted(table):
+        if name == "__main__":
+            raise UserError(
+                "a part of the run was defined in a script or a notebook, which cannot be imported",
+                "define it in a file of its own and name it as module:Name",
+            )
+        module = sys.modules.get(name)
+        if module is None:
+            root = (folder / "code").resolve() if "file" in table[name] else None
+            module = _import(name, root)
+        actual = hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
+        if actual != table[name]["sha256"]:
+            raise _differs(name, str(module.__file__))
+
+
+def _check_hash(name: str, entry: Mapping[str, str], folder: Path) -> None:
+    if "file" not in entry:
+        return
+    path = folder / entry["file"]
+    try:
+        actual = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(
+            f"the run's module {name} is missing: {path} ({error.strerror})",
+            "let every node see the run's folder under the same name",
+        ) from None
+    if actual != entry["sha256"]:
+        raise _differs(name, str(path))
+
+
+def _differs(name: str, path: str) -> UserError:
+    return UserError(
+        f"the module {name} differs from the one that the run was started with: {path} on"
+        f" {socket.gethostname()}",
+        "let every node see the same run folder and the same installed packages, and start again",
+    )

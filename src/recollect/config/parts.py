@@ -1,0 +1,136 @@
+"""The parts of a run by name: its agent, its reward and its tasks, built in or your own.
+
+Every part can be named as `module:Name`; ours have short names as well.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from recollect.agents.base import Agent, is_ours
+from recollect.agents.function import as_agent
+from recollect.config.modules import Loader, is_named, load
+from recollect.errors import UserError
+from recollect.metrics import METRICS, Metric
+from recollect.rewards.base import Reward
+from recollect.rewards.function import as_reward
+from recollect.tasks.base import TaskFamily
+from recollect.tasks.function import as_family
+from recollect.tasks.named import OPENERS, open_family, parse_specs
+
+AGENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "fold": "recollect.agents.fold:FoldAgent",
+        "bank": "recollect.agents.bank:BankAgent",
+        "curator": "recollect.agents.curator:CuratorAgent",
+        "callback": "recollect.agents.callback:CallbackAgent",
+        "gated": "recollect.agents.gated:GatedAgent",
+        "parallel": "recollect.agents.parallel:ParallelAgent",
+        "rolling": "recollect.agents.rolling:RollingAgent",
+        "full_context": "recollect.agents.baselines:FullContextAgent",
+        "closed_book": "recollect.agents.baselines:ClosedBookAgent",
+        "rag": "recollect.agents.rag:RagAgent",
+    }
+)
+REWARDS: Mapping[str, str] = MappingProxyType(
+    {
+        "answers": "recollect.rewards.answers:AnswerReward",
+        "answers_and_tools": "recollect.rewards.answers:AnswerAndTools",
+        "callbacks": "recollect.rewards.reading:CallbackReward",
+        "gates": "recollect.rewards.reading:GateReward",
+        "rounds": "recollect.rewards.reading:RoundReward",
+        "memory_delta": "recollect.rewards.memory_delta:MemoryDelta",
+    }
+)
+OTHER_NAMES = {"max_memory_tokens": "max_core_tokens", "max_core_tokens": "max_memory_tokens"}
+"""Of settings that agents call differently."""
+
+
+def agent_named(name: str, current: Any, load: Loader = load) -> Agent:
+    """Return an agent by name.
+
+    One of ours takes over the settings that it shares with the current one; yours has its own.
+    """
+    found: Any = as_agent(_named("agent", name, AGENTS, load))
+    agent: Agent = found
+    if name in AGENTS and type(found) is type(current):
+        agent = current
+    elif name in AGENTS and is_ours(current) and is_dataclass(current):
+        agent = replace(found, **taken_over(current, found)[0])
+    return agent
+
+
+def reward_named(name: str, current: Any, load: Loader = load) -> Reward:
+    """Return a reward by name; the current one if that is of the kind."""
+    found = as_reward(_named("reward", name, REWARDS, load))
+    kept: Reward = current if name in REWARDS and type(found) is type(current) else found
+    return kept
+
+
+def tasks_named(name: str, _current: Any, load: Loader = load) -> TaskFamily:
+    """Return a family of tasks: NAME[:VARIANT][@LENGTH] of ours, or yours."""
+    if name.partition(":")[0].partition("@")[0] in OPENERS:
+        specs = parse_specs(name)
+        if len(specs) != 1:
+            raise UserError(f"{name!r} names {len(specs)} families of tasks", "name one")
+        return open_family(specs[0])
+    return as_family(_named("family of tasks", name, dict.fromkeys(OPENERS, ""), load))
+
+
+def metric_named(name: str, load: Loader = load) -> str | Metric:
+    """Return a metric by name: ours stay names, yours is loaded."""
+    if name in METRICS:
+        return name
+    found = _named("metric", name, dict.fromkeys(METRICS, ""), load)
+    if not callable(found):
+        how = "write `def name(prediction, answers)` that returns a number from 0 to 1"
+        raise UserError(f"{name} is not a metric: it cannot be called", how)
+    metric: Metric = found
+    return metric
+
+
+def with_metric(reward: Any, metric: str | Metric) -> Reward:
+    """Return a reward that scores answers by another metric."""
+    names = {spec.name for spec in fields(reward)} if is_dataclass(reward) else set()
+    if "metric" not in names:
+        raise UserError(
+            f"the reward {type(reward).__name__} has no metric to set",
+            "leave --metric out, or set --reward to one of ours, such as answers",
+        )
+    changed: Any = replace(reward, metric=metric)
+    return changed
+
+
+def _named(what: str, name: str, known: Mapping[str, str], load: Loader) -> Any:
+    if known.get(name):
+        return load(known[name])
+    if is_named(name):
+        return load(name)
+    close = difflib.get_close_matches(name, known, 3) or list(known)
+    raise UserError(
+        f"there is no {what} {name!r}",
+        f"choose from {', '.join(close)}, or name your own as module:Name or path/to/file.py:Name",
+    )
+
+
+def taken_over(agent: Any, fresh: Any) -> tuple[dict[str, Any], set[str]]:
+    """Return the settings of an agent by another's names for them, and those it has no names for.
+
+    Prompts and tools are an agent's own, even where they have one name.
+    """
+    known = {spec.name for spec in fields(fresh)}
+    taken: dict[str, Any] = {}
+    left: set[str] = set()
+    for spec in fields(agent):
+        value = getattr(agent, spec.name)
+        name = spec.name if spec.name in known else OTHER_NAMES.get(spec.name, "")
+        own_kind = is_dataclass(value) and name and type(value) is not type(getattr(fresh, name))
+        if name not in known or own_kind:
+            left.add(spec.name)
+        else:
+            taken[name] = value
+    return taken, left

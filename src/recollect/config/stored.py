@@ -1,0 +1,116 @@
+"""A run's settings as a file that can be read back, with the source of what is the user's own.
+
+    config.json     every setting; the agent, the reward and the tasks name their classes
+    code/mine.py    the modules that they come from, as they were when the run started
+
+Reading imports our own modules, and those of the user that the file names with their hash.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from recollect import files as disk
+from recollect.config import modules
+from recollect.config.overlay import build, to_table
+from recollect.config.train import TrainConfig
+from recollect.errors import UserError
+
+CODE = "code"
+"""The key of the table of modules, and the folder that holds them."""
+COMPUTED = (CODE, "learning")
+"""Keys of a file that are no settings."""
+_FUNCTIONS = ("recollect.metrics.", "recollect.memory.changes")
+"""Our modules whose functions may be settings; of others only dataclasses may."""
+
+
+def settings_of(config: TrainConfig) -> dict[str, Any]:
+    """Return a run's settings for its file, with what has to be the same when it is resumed."""
+    table: dict[str, Any] = to_table(config, TrainConfig)
+    return table | {CODE: modules.table_of(own_sources(config)), "learning": config.models.learning}
+
+
+def write_settings(path: Path, config: TrainConfig) -> None:
+    """Write settings and sources, whole or not at all."""
+    modules.copy_sources(own_sources(config), path.parent)
+    with disk.refusals(path), disk.replacing(path) as temporary:
+        temporary.write_text(json.dumps(settings_of(config), indent=1) + "\n", "utf-8")
+
+
+def read_settings(path: Path) -> TrainConfig:
+    """Read the settings of a run, and import the modules that they name."""
+    try:
+        table = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path} holds no settings of a run ({error})", "name the folder of a run"
+        ) from None
+    if not isinstance(table, dict) or "tasks" not in table or "agent" not in table:
+        raise UserError(f"{path} holds no settings of a run", "name the folder of a run")
+    for part in ("agent", "reward", "tasks"):
+        if not isinstance(table.get(part), dict) or "class" not in table[part]:
+            raise UserError(
+                f"{path} was written by another version of recollect: {part} names no class",
+                "start the run again with this version",
+            )
+    code = table.get(CODE, {})
+    own = {key: value for key, value in table.items() if key not in COMPUTED}
+    modules.import_stored(code, path.parent)
+    return build(TrainConfig, own, lambda _dotted: str(path), load=_loader(path, code))
+
+
+def _loader(path: Path, code: Mapping[str, Any]) -> modules.Loader:
+    """Load our own dataclasses and metrics, and anything of the modules that came with the run."""
+
+    def load(text: str) -> Any:
+        module, _, name = text.partition(":")
+        if module in code:
+            return modules.load(text)
+        if not module.startswith("recollect.") or "." in name:
+            raise UserError(
+                f"{path} names {text}, but {module} is no module of the run",
+                "start the run again, and name your module on the command line",
+            )
+        found = modules.load(text)
+        if dataclasses.is_dataclass(found) or (
+            inspect.isfunction(found) and module.startswith(_FUNCTIONS)
+        ):
+            return found
+        raise UserError(f"{path} names {text}, which is no setting", "start the run again")
+
+    return load
+
+
+def own_sources(*parts: Any) -> list[modules.Source]:
+    """Return the sources of all that settings hold and that is not ours."""
+    return modules.sources(item for part in parts for item in _items(part))
+
+
+def _items(value: Any) -> Iterator[Any]:
+    """Yield the classes and functions in settings."""
+    if inspect.isroutine(value) or inspect.isclass(value):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (item for own in value.values() for item in _items(own))
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from (item for own in value for item in _items(own))
+    elif not isinstance(value, str | int | float | NoneType | Path):
+        yield type(value)
+        if dataclasses.is_dataclass(value):
+            own_fields = dataclasses.fields(value)
+            yield from (i for spec in own_fields for i in _items(getattr(value, spec.name, None)))
+
+
+def absolute(value: Any) -> Any:
+    """Make every path in settings absolute: workers on other nodes start in other folders."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [spec.name for spec in dataclasses.fields(value) if spec.init]
+        kept = {name: absolute(getattr(value, name)) for name in names}
+        return dataclasses.replace(value, **kept)
+    return value.expanduser().absolute() if isinstance(value, Path) else value

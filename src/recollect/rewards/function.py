@@ -1,0 +1,80 @@
+"""Rewards of your own: a plain function, a class with `__call__`, or an instance of one."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recollect.agents.function import check_arguments, made, show
+from recollect.errors import OwnMistake, UserError, show_place
+from recollect.memory.base import Memory
+from recollect.metrics import QuestionScore
+from recollect.rewards.base import Reward, Score
+from recollect.types import Episode
+
+RewardFunction = Callable[[Episode, Any], Awaitable[Score | float] | Score | float]
+HOW = (
+    "write `def name(episode, memory)` that returns a number or a Score, or a frozen dataclass with"
+    " `async def __call__(self, episode, memory)`"
+)
+
+
+@dataclass(frozen=True)
+class FunctionReward:
+    """A function as a reward, async or not."""
+
+    function: RewardFunction
+
+    def __repr__(self) -> str:
+        return f"FunctionReward({self.function.__module__}:{self.function.__qualname__})"
+
+    async def __call__(self, episode: Episode, memory: Memory) -> Score:
+        """Call the function; a number is the episode's reward."""
+        found = self.function(episode, memory)
+        return as_score(await found if inspect.isawaitable(found) else found, self.function)
+
+
+@dataclass(frozen=True)
+class WithAnswers:
+    """A user's reward, with how well the questions were answered beside it where it does not say.
+
+    Held-out accuracy is read from there.
+    """
+
+    reward: Reward
+    score: QuestionScore
+
+    async def __call__(self, episode: Episode, memory: Memory) -> Score:
+        """Score the episode, then its answers."""
+        given: Any = self.reward(episode, memory)  # which need not be async
+        found = as_score(await given if inspect.isawaitable(given) else given, self.reward)
+        if "answer" in found.parts or not episode.task.questions:
+            return found
+        pairs = zip(episode.answers, episode.task.questions, strict=True)
+        scores = [float(self.score(answer, question)) for answer, question in pairs]
+        parts = {**found.parts, "answer": sum(scores) / len(scores)}
+        return replace(found, parts=parts, answers=found.answers or scores)
+
+
+def as_score(found: Any, function: Any) -> Score:
+    """Take a number for a Score; refuse what is neither."""
+    if isinstance(found, Score):
+        return found
+    if isinstance(found, numbers.Real):
+        return Score(float(found))
+    called = function if inspect.isroutine(function) else type(function).__call__
+    code = getattr(inspect.unwrap(called), "__code__", None)
+    place = show_place(code.co_filename, code.co_firstlineno) if code else ""
+    raise OwnMistake(f"the reward returned {found!r:.80}, neither a number nor a Score", place)
+
+
+def as_reward(item: Any) -> Reward:
+    """Make a reward of a function, a class or an instance; refuse anything else."""
+    found = made(item, "reward", HOW) if inspect.isclass(item) else item
+    if not callable(found):
+        raise UserError(f"{show(item)} is not a reward: it cannot be called", HOW)
+    check_arguments(found, show(item), ("episode", "memory"), HOW)
+    return FunctionReward(found) if inspect.isroutine(found) else found

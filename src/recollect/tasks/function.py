@@ -1,0 +1,103 @@
+"""Tasks of your own: a class of the protocol `TaskFamily`, an instance, or a function of tasks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from recollect.errors import UserError, show_place
+from recollect.metrics import Metric
+from recollect.tasks.base import Split, TaskFamily
+from recollect.tasks.splits import deal, pick
+from recollect.types import Task
+
+HELD_OUT = 0.1
+"""Of the tasks of a function that does not take a split."""
+MEMBERS = ("name", "metric", "size", "task", "longer")
+HOW = (
+    "write `def name(split)` that returns a list of Task for split 'train' or 'test', or a frozen"
+    " dataclass with name, metric, size, task and longer"
+)
+
+
+@dataclass(frozen=True)
+class FunctionTasks:
+    """A function that returns tasks as a family of them.
+
+    One that takes no split has a tenth of its tasks held out, chosen by their ids.
+    """
+
+    function: Callable[..., Iterable[Task]]
+    metric: Metric | str = "sub_exact_match"
+    """How answers are scored first: the name of a metric, or a function."""
+
+    def __repr__(self) -> str:
+        return f"FunctionTasks({self.function.__module__}:{self.function.__qualname__})"
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.function.__name__
+
+    def size(self, split: Split) -> int:
+        """Count the tasks of a split."""
+        return len(self._tasks[split])
+
+    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+        """Return one task; training goes round, held-out ones come once."""
+        found = self._tasks[split]
+        fix = f"ask for at most {len(found)}" if found else f"let {self.name} return some"
+        return pick(found, index, seed, split, self.name, fix)
+
+    def longer(self, times: int) -> Self:
+        """Refuse: the tasks are as long as they are."""
+        if times != 1:
+            raise UserError(f"the tasks of {self.name} have one length", "ask for no other")
+        return self
+
+    @cached_property
+    def _tasks(self) -> dict[Split, list[Task]]:
+        splits: tuple[Split, Split] = ("train", "test")
+        if inspect.signature(self.function).parameters:
+            return {split: self._checked(self.function(split)) for split in splits}
+        every = self._checked(self.function())
+        dealt = deal([task.id for task in every], 1 - HELD_OUT)
+        return {split: [every[place] for place in dealt[split]] for split in splits}
+
+    def _checked(self, found: Any) -> list[Task]:
+        tasks = list(found) if isinstance(found, Iterable) else [found]
+        for task in tasks:
+            if not isinstance(task, Task):
+                code = inspect.unwrap(self.function).__code__
+                place = show_place(code.co_filename, code.co_firstlineno)
+                raise UserError(f"{place}: {self.name} returned {task!r:.80}, no Task", HOW)
+        return tasks
+
+
+def as_family(item: Any) -> TaskFamily:
+    """Make a family of a function, a class or an instance; refuse anything else."""
+    name = str(getattr(item, "__qualname__", None) or f"{item!r:.80}")
+    if inspect.isroutine(item):
+        required = [p for p in inspect.signature(item).parameters.values() if p.default is p.empty]
+        if len(required) > 1:
+            raise UserError(f"{name} takes {len(required)} arguments, not one split", HOW)
+        return FunctionTasks(item)
+    found = _made(item) if inspect.isclass(item) else item
+    if missing := [member for member in MEMBERS if not hasattr(found, member)]:
+        raise UserError(f"{name} is no family of tasks: it has no {', '.join(missing)}", HOW)
+    if not isinstance(found, TaskFamily):
+        raise UserError(f"{name} is no family of tasks", HOW)
+    return found
+
+
+def _made(kind: type) -> Any:
+    try:
+        return kind()
+    except TypeError as error:
+        raise UserError(
+            f"{kind.__name__} cannot be made without settings ({error})",
+            "give every field of the tasks a default: on the command line its fields are flags",
+        ) from None

@@ -1,0 +1,169 @@
+"""Your own agent, reward, tasks and metric from the command line, in the embedded engine."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from recollect.cli import main
+from recollect.runs.run import read_episodes, read_metrics
+from tests.support.own import own_folder
+
+SMALL = [
+    *("--steps", "2", "--rollout.tasks", "2", "--rollout.n", "4", "--updates-per-step", "1"),
+    *("--val.tasks", "4", "--val.lengths", "1", "--val.length-tasks", "4"),
+]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    with own_folder(tmp_path, monkeypatch) as folder:
+        yield folder
+
+
+def train(*words: str) -> int:
+    return main(["train", "demo", *SMALL, *words])
+
+
+def test_a_function_is_trained(here):
+    assert train("--agent", "mine:two_pass") == 0
+    rows = read_metrics(Path("runs/demo"))
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert rows[-1]["contexts/per_episode"] == 4 and rows[-1]["episodes/failed"] == 0
+    assert rows[-1]["tokens/trained"] == rows[-1]["tokens/sampled"] > 0
+    [first, *_] = read_episodes(Path("runs/demo/episodes/val-000002.jsonl.gz"))
+    labels = [(c.role, c.label, c.stratum, c.question) for c in first.contexts]
+    assert labels == [
+        *((("memory", f"memory {i}", "memory", None)) for i in (1, 2, 3)),
+        ("answer", "question 1", "question 1", 0),
+    ]
+    assert [op.label for op in first.ops] == ["memory 1", "memory 2", "memory 3"]
+    assert train("--agent", "mine:two_pass", "--steps", "3") == 0  # goes on with the same run
+    assert [row["step"] for row in read_metrics(Path("runs/demo"))] == [0, 1, 2, 3]
+
+
+def test_all_parts_may_be_yours_and_their_fields_are_flags(here):
+    words = ["--agent", "mine.py:Reader", "--agent.max-note-tokens", "7", "--reward", "mine:long"]
+    words += ["--tasks=mine:Chess", "--tasks.moves", "2"]
+    assert train(*words) == 0
+    table = json.loads(Path("runs/demo/config.json").read_text())
+    assert table["agent"] == {"class": "mine:Reader", "max_note_tokens": 7}
+    assert table["tasks"] == {"class": "mine:Chess", "moves": 2}
+    assert table["reward"] == {"class": "mine:long"}
+    assert list(table["code"]) == ["mine"] and Path("runs/demo/code/mine.py").is_file()
+    row = read_metrics(Path("runs/demo"))[-1]
+    assert row["contexts/per_episode"] == 3 and 0 <= row["val/accuracy"] <= 1
+
+
+def test_a_metric_and_a_list_of_tasks_may_be_yours(here):
+    assert train("--metric", "mine:close_enough", "--tasks", "mine:listed", "--val.tasks", "3") == 0
+    table = json.loads(Path("runs/demo/config.json").read_text())
+    assert table["reward"]["metric"] == "mine:close_enough"
+
+
+def test_our_parts_have_short_names(here, capsys):
+    assert train("--agent", "gated", "--tasks", "recall@40", "--dry-run", "--reward", "gates") == 0
+    shown = capsys.readouterr().out
+    assert "recollect.agents.gated:GatedAgent" in shown
+    assert re.search(r"agent.max_memory_tokens +3\b", shown)  # taken over from the preset
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--agent", "nowhere:agent"], "there is no module nowhere"),
+        (["--agent", "mine:two_pas"], "has no two_pas"),
+        (["--agent", "mine:close_enough"], "close_enough is not an agent: it is not async"),
+        (["--agent", "mine:Question"], "Question cannot be made without settings"),
+        (["--agent", "mine:Chess"], "Chess is not an agent: it has no method run"),
+        (["--agent", "mine:Needy"], "Needy cannot be made without settings"),
+        (["--agent", "mine:two"], "two does not take (task, chats, memory)"),
+        (["--agent", "fould"], "there is no agent 'fould'"),
+        (["--agent"], "--agent names nothing"),
+        (["--reward", "mine:two_pass"], "two_pass does not take (episode, memory)"),
+        (["--reward", "mine:NUMBER"], "7 is not a reward: it cannot be called"),
+        (["--tasks", "mine:Reader"], "it has no name, metric, size, task, longer"),
+        (["--tasks", "mine:wrong"], "wrong returned 'a task', no Task"),
+        (["--tasks", "recal@1k"], "there is no family of tasks 'recal@1k'"),
+        (["--metric", "mine:NUMBER"], "mine:NUMBER is not a metric"),
+        (["--metric", "f1"], "there is no metric 'f1'"),
+        (["--name", "../x"], "the name '../x' names no folder"),
+        (["--name", ""], "the name '' names no folder"),
+        (["--name", "/x"], "the name '/x' names no folder"),
+    ],
+)
+def test_bad_input_is_one_message_and_no_run(here, capsys, words, says):
+    with open("mine.py", "a") as file:
+        file.write(
+            "\nNUMBER = 7\n\nasync def two(task, chats): ...\n\ndef wrong(split): return ['a task']"
+            "\n\n@dataclass(frozen=True)\nclass Needy:\n    size: int\n"
+            "    async def run(self, task, chats, memory): ...\n"
+        )
+    assert train(*words) == 2
+    said = capsys.readouterr().err
+    assert says in said and "fix: " in said and "Traceback" not in said
+    assert not Path("runs").exists()
+
+
+MISTAKES = {
+    "name": ("    return [undefined]", "mine.py:2: NameError: name 'undefined' is not defined"),
+    "string": ("    return 'yes'", "mine.py:1: OwnMistake: the agent wrong returned 'yes', not a"),
+    "nothing": ("    pass", "mine.py:1: OwnMistake: the agent wrong returned None, not a list"),
+    "count": ("    return ['a', 'b']", "the agent wrong returned 2 answers to 1 questions"),
+    "reply": (
+        "    return [await chats.open().say('a', max_tokens=2)]",
+        "among its answers, not a list of answers as texts: return the reply's text",
+    ),
+    "say": ("    await chats.open().say(7)", "mine.py:2: TypeError: say takes texts and messages"),
+    "memory": ("    memory.text = None", "mine.py:2: TypeError: a memory is a text, not NoneType"),
+    "role": ("    chats.open('note')", "no model speaks in the role 'note'"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_mistake_in_an_agent_is_reported_with_its_line_before_anything_else(
+    here, capsys, name, dry_run
+):
+    body, says = MISTAKES[name]
+    Path("mine.py").write_text(f"async def wrong(task, chats, memory):\n{body}\n")
+    assert train("--agent", "mine:wrong", *["--dry-run"] * dry_run) == 2
+    said = capsys.readouterr()
+    assert says in said.err.replace("\n", " ") and "Traceback" not in said.err
+    assert "held-out" not in said.out and not Path("runs").exists()
+
+
+def test_a_mistake_in_a_reward_is_reported_with_its_line(here, capsys):
+    Path("mine.py").write_text("def wrong(episode, memory):\n    return episode.answer[0]\n")
+    assert train("--reward", "mine:wrong") == 2
+    assert "mine.py:2: AttributeError: 'Episode' object has no" in capsys.readouterr().err
+    Path("other.py").write_text("def wrong(episode, memory):\n    return None\n")
+    assert train("--reward", "other:wrong") == 2
+    assert "other.py:1: OwnMistake: the reward returned None" in capsys.readouterr().err
+
+
+def test_what_a_model_says_is_no_mistake(here):
+    """An agent that cannot read some replies is trained: these episodes fail, and are counted."""
+    Path("mine.py").write_text(
+        "from recollect.errors import AgentError\n\n"
+        "async def strict(task, chats, memory):\n"
+        "    reply = await chats.open().say(task.questions[0].text, max_tokens=4)\n"
+        "    raise AgentError(reply.text)\n"
+    )
+    assert train("--agent", "mine:strict", "--dry-run") == 0
+    assert train("--agent", "mine:strict") == 2  # all of them: nothing to learn from
+
+
+def test_a_role_that_learns_and_never_speaks_trains_nothing(here, capsys):
+    Path("mine.py").write_text(
+        "async def answering(task, chats, memory):\n"
+        "    return [(await chats.open().say(q.text, max_tokens=2)).text for q in task.questions]\n"
+    )
+    words = ["--agent", "mine:answering", "--models.answer", "http://127.0.0.1:9/v1", "--dry-run"]
+    assert train(*words) == 2
+    said = capsys.readouterr().err
+    assert "nothing would be trained: memory learns" in said
+    assert "set --models.answer trainable" in said
