@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -163,6 +165,27 @@ def test_the_same_command_asks_nothing_again_and_replay_asks_nothing(capsys, tmp
     results = load(out)
     assert set(results.cells[0].scores) == {"rouge_l", "answer_match"}
     assert results.cells[0].cost.dollars and results.cells[0].scores["rouge_l"].n == 12
+
+
+def test_resuming_shuffling_and_replaying_change_no_digit(capsys, tmp_path: Path):
+    """Episodes end in another order every time: what is printed must not depend on it."""
+    out = tmp_path / "found"
+    with serving() as server:
+        assert main(command(server, out, "--n", "2")) == 0
+        assert main(command(server, out, "--n", "6")) == 0  # what is there is not run again
+    before = digits(out)
+    path = out / "episodes.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for seed in range(3):
+        Random(seed).shuffle(lines)
+        path.write_bytes(b"".join(lines))
+        assert main(["replay", str(out)]) == 0
+        assert digits(out) == before
+
+
+def digits(folder: Path) -> dict[str, Any]:
+    """Return all that was found, without when it was."""
+    return asdict(replace(load(folder), created="", seconds=0.0))
 
 
 def judge(text: str) -> str:

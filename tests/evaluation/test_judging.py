@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from recollect.errors import UserError
-from recollect.evaluation.graders import Graders
+from recollect.evaluation.graders import LONGMEMEVAL, Graders, read_prompts
 from recollect.evaluation.judge_pairs import PAIRS
 from recollect.evaluation.judging import judge_episodes, measure_judge
 from recollect.policies.cached import RemoteModel
@@ -100,3 +100,71 @@ def test_a_perfect_judge_errs_never_and_says_how_sure_that_is():
         error = asyncio.run(measure_judge(strict_judge(RemoteModel(server.url))))
     assert error.false_accept.mean == error.false_reject.mean == 0
     assert 0.05 < error.false_accept.high < 0.15 and error.temperature == 0
+
+
+def published_judge(text: str) -> str:
+    """Say yes, give a point, or see the same event where the words of one are in the other."""
+    if "Criterion: " in text:
+        point = text.rpartition("Criterion: ")[2].partition("\n")[0]
+        met = point in text.rpartition("Response: ")[2]
+        return '{"score": 1.0}' if met else '{"score": 0.5}'
+    if "First: " in text:
+        first, _, second = text.rpartition("First: ")[2].partition("\nSecond: ")
+        return '{"label": "CORRECT"}' if first in second else '{"label": "WRONG"}'
+    if "Answer to grade: " in text:
+        return grader(text)
+    right = text.rpartition("Correct answer: ")[2].partition("\n")[0]
+    return "Yes." if right in text.rpartition("Response: ")[2] else "No."
+
+
+def test_longmemeval_has_a_prompt_for_every_type():
+    asked = {"text": "When?", "answers": ["May"]}
+    types = ("multi-session", "temporal-reasoning", "knowledge-update", ABSTENTION)
+    records = [
+        record(kind, asked | {"category": kind}, answers=["in \\boxed{May}"]) for kind in types
+    ]
+    with chat_server(published_judge) as server:
+        judge = strict_judge(RemoteModel(server.url))
+        found = judged(judge, records, "longmemeval_judge")
+        assert found["multi-session", 0, "longmemeval_judge"] == 1.0
+        assert len({text.partition("Question:")[0] for text in server.texts}) == len(types)
+        own = {**LONGMEMEVAL, "default": "Mine: {question} {answer} {response}"}
+        names = {"t": ["longmemeval_judge"]}
+        with (
+            chat_server(lambda _text: "hm") as other,
+            pytest.raises(UserError, match="neither yes nor no"),
+        ):
+            wrong = Graders(strict_judge(RemoteModel(other.url, "other")), own)
+            asyncio.run(judge_episodes(wrong, records[:1], names))
+        assert other.texts[0].startswith("Mine: When? May May")
+
+
+def test_beams_points_and_the_order_of_events():
+    points = {"text": "What?", "answers": ["x"], "about": {"rubric": ["red", "blue", "green"]}}
+    events = {"rubric": ["born", "moved", "married"]}
+    order = {"text": "In which order?", "answers": ["x"], "about": events}
+    order["category"] = "event_ordering"
+    records = [
+        record("a", points, order, answers=["red and blue", "born\nmarried\nmoved"]),
+        record("b", points, order, answers=["grey", "sold a house"]),
+    ]
+    with chat_server(published_judge) as server:
+        judge = strict_judge(RemoteModel(server.url))
+        found = judged(judge, records, "judge", "beam_judge")
+    # Half a point is cut off, as published.
+    assert found["a", 0, "beam_judge"] == found["a", 0, "judge"] == pytest.approx(2 / 3)
+    assert found["b", 0, "beam_judge"] == 0.0
+    assert found["a", 1, "beam_judge"] == found["a", 1, "judge"] == pytest.approx(2 / 3)
+    # Who names no event has ordered none, but earns something by the published rule.
+    assert found["b", 1, "judge"] == 0.0 < found["b", 1, "beam_judge"] < 0.2
+
+
+def test_prompts_are_read_from_a_file_or_refused(tmp_path):
+    path = tmp_path / "prompts.json"
+    path.write_text('{"default": "{question} {answer} {response}"}')
+    assert read_prompts(path)["default"] == "{question} {answer} {response}"
+    assert read_prompts(None) is LONGMEMEVAL
+    for wrong in ("[]", "{}", '{"default": "{question}"}', "no JSON"):
+        path.write_text(wrong)
+        with pytest.raises(UserError, match=r"prompts\.json"):
+            read_prompts(path)

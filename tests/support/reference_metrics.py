@@ -121,3 +121,31 @@ def ruler(prediction: str, golds: tuple[str, ...]) -> tuple[float, float]:
         if words(gold) and prediction.lower().find(gold.lower()) >= 0:
             hits += 1
     return hits / len(golds), float(hits > 0)
+
+
+def hotpot_f1(prediction: str, gold: str) -> float:
+    """HotpotQA's F1: yes, no and noanswer have nothing in common with anything else."""
+    found, wanted = " ".join(words(prediction)), " ".join(words(gold))
+    if found != wanted and {found, wanted} & {"yes", "no", "noanswer"}:
+        return 0.0
+    return f1(words(prediction), words(gold))
+
+
+def two_way(prediction: str, gold: str) -> float:
+    """MemAgent's sub-EM: one is a part of the other, letter by letter; nothing said is wrong."""
+    found, wanted = " ".join(words(prediction)), " ".join(words(gold))
+    return float(prediction != "" and (found.find(wanted) >= 0 or wanted.find(found) >= 0))
+
+
+def tau_b(first: list[int], second: list[int]) -> float:
+    """Kendall's tau-b by its definition: pairs in the same order, in the other, and tied."""
+    same = other = tied_first = tied_second = 0
+    for i in range(len(first)):
+        for j in range(i):
+            a, b = first[i] - first[j], second[i] - second[j]
+            same += a * b > 0
+            other += a * b < 0
+            tied_first += a == 0 and b != 0
+            tied_second += b == 0 and a != 0
+    left, right = same + other + tied_first, same + other + tied_second
+    return (same - other) / (left * right) ** 0.5 if left and right else 0.0
