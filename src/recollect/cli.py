@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PRESETS = (
     *("demo", "recall", "ledger", "hotpotqa", "squad", "bank", "curator", "locomo", "ledger_qa"),
-    *("ruler", "babilong", "callback", "gated", "parallel", "two_stage"),
+    *("ruler", "babilong", "callback", "gated", "parallel", "two_stage", "memagent_published"),
 )
 """The names in `config.presets`, repeated here because importing them takes longer than `--help`
 may."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from recollect.agents.estimates import Lengths, Work, reading_work, text_lengths
-from recollect.agents.prompts import check_fields, fill, solve_from
+from recollect.agents.prompts import check_fields, fill, read_templates, solve_from
 from recollect.agents.reading import Span, Window, ask, read_and_ask, spans, tokenizer_of, windows
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
@@ -20,6 +21,8 @@ from recollect.memory.text import TextMemory
 from recollect.types import Question, Task
 
 NO_MEMORY = "No previous memory"
+PUBLISHED = {"memory_first": "TEMPLATE", "answer": "TEMPLATE_FINAL_BOXED"}
+"""What MemAgent's code calls its prompts; it has none with the chunk first."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,22 @@ class FoldPrompts:
     )
     unknown_problem: str = "Questions about anything in the text will be asked later."
     """Stands for the problem where the memory is written without knowing it."""
+    published: Path | None = None
+    """A file of MemAgent's code, recurrent/impls/memory.py: its prompts take the place of
+    memory_first and answer, word for word, as released checkpoints were trained with them."""
+
+    def text(self, name: str) -> str:
+        """Return a prompt, the published one where a file is named."""
+        if self.published is None or name not in PUBLISHED:
+            return str(getattr(self, name))
+        found = read_templates(self.published).get(PUBLISHED[name])
+        if found is None:
+            raise UserError(
+                f"{self.published} has no {PUBLISHED[name]}",
+                "name recurrent/impls/memory.py of MemAgent with --agent.prompts.published",
+            )
+        check_fields(name, found, {"problem", "memory"}, {"chunk"})
+        return found
 
     def __post_init__(self) -> None:
         needed = {
@@ -81,6 +100,11 @@ class FoldAgent:
         check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
         if self.order not in ("chunk_first", "memory_first"):
             raise UserError(f"order is {self.order!r}", "choose from chunk_first, memory_first")
+        if self.prompts.published and self.order != "memory_first":
+            raise UserError(
+                "the published prompts show the memory before the chunk",
+                "set --agent.order memory_first",
+            )
 
     def lengths(self, window: int | None) -> Lengths:
         """Bound the contexts: a chunk, the problem and the memory."""
@@ -94,7 +118,9 @@ class FoldAgent:
         return reading_work(sizes, len(task.questions), *limits)
 
     def check_window(self, window: int) -> None:
-        """Refuse settings that cannot fit a model's window."""
+        """Refuse settings that cannot fit a model's window, and prompts that cannot be read."""
+        for name in ("answer", self.order):
+            self.prompts.text(name)
         if self.chunk_size is None:
             return
         # The old memory and the new one; the texts around them and the problem take some more.
@@ -131,7 +157,7 @@ class FoldAgent:
     async def _update(
         self, problem: str, chunk: list[int], label: str, chats: Chats, memory: TextMemory
     ) -> None:
-        template = getattr(self.prompts, self.order)
+        template = self.prompts.text(self.order)
         prompt = fill(template, problem=problem, chunk=chunk, memory=_shown(memory))
         chat = chats.open("memory", label=label)
         reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
@@ -144,8 +170,10 @@ class FoldAgent:
         same = tokenizer_of(chats, "answer") is tokenizer_of(chats, "memory")
         shown = _shown(memory) if same else memory.text or NO_MEMORY
 
+        answer = self.prompts.text("answer")
+
         def prompt(_i: int, question: Question) -> Message:
-            return fill(self.prompts.answer, problem=question.text, memory=shown)
+            return fill(answer, problem=question.text, memory=shown)
 
         return await ask(chats, questions, prompt, self.max_answer_tokens)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Collection
+from functools import lru_cache
+from pathlib import Path
 
 from recollect.chat.rendering import Message, Part, user
 from recollect.errors import UserError
@@ -36,6 +39,30 @@ def check_fields(name: str, text: str, needed: set[str], allowed: Collection[str
             f"the prompt {name} shows {_braced(found)}, but needs {_braced(needed)}",
             f"set --agent.prompts.{name.replace('_', '-')} to a text with these fields",
         )
+
+
+@lru_cache
+def read_templates(path: Path) -> dict[str, str]:
+    """Return the texts that a file of Python assigns to names; nothing in it is run.
+
+    Such texts are for `str.format`: braces are doubled in them, and MemAgent's {prompt} is what we
+    call {problem}.
+    """
+    try:
+        tree = ast.parse(path.expanduser().read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(
+            f"no prompts can be read from {path}: {error}",
+            "git clone https://github.com/BytedTsinghua-SIA/MemAgent and name its file"
+            " recurrent/impls/memory.py with --agent.prompts.published",
+        ) from None
+    found: dict[str, str] = {}
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
+                text = text.replace("{prompt}", "{problem}")
+                found[name] = text.replace("{{", "{").replace("}}", "}")
+    return found
 
 
 def _named(fields: Collection[str]) -> re.Pattern[str]:

@@ -198,6 +198,15 @@ PRESETS["two_stage"] = replace(
     # Sampled, as in training: what such a base does by chance is what it has to unlearn.
     val=ValidationConfig(tasks=256, n=2, temperature=1.0),
 )
+PRESETS["memagent_published"] = replace(  # to evaluate released checkpoints as they were trained
+    PRESETS["hotpotqa"],
+    name="memagent_published",
+    agent=FoldAgent(
+        order="memory_first",
+        max_chunks=8,
+        prompts=FoldPrompts(published=Path("MemAgent/recurrent/impls/memory.py")),
+    ),
+)
 
 
 PRESETS = {name: replace(config, preset=name) for name, config in PRESETS.items()}

@@ -24,11 +24,13 @@ from recollect.errors import UserError
 
 STAGES = {"memory": "memory", "qa": "answer"}
 """The role that learns in each stage of two-stage training."""
+TWO_STAGE = "tool_mem_agent_twostage"
+"""The published name of an agent of which one role is a fixed model."""
 AGENT_LOOPS: dict[str, type] = {
     "mem_agent": FoldAgent,
     "tool_agent": CuratorAgent,
     "tool_mem_agent": BankAgent,
-    "tool_mem_agent_twostage": BankAgent,
+    TWO_STAGE: BankAgent,
     "callback": CallbackAgent,
     "gated": GatedAgent,
     "parallel": ParallelAgent,
@@ -69,6 +71,8 @@ class Arguments(TrainConfig):
         """The settings in our own names."""
         own = {spec.name: getattr(self, spec.name) for spec in fields(TrainConfig)}
         own["models"] = staged(self.models, self.training_stage, self.fixed_model_api)
+        if self.agent_name_override == TWO_STAGE and not own["models"].fixed:
+            raise no_fixed_model()
         own["agent"] = named_agent(self.agent_name_override, self.agent, self.preset)
         return TrainConfig(**own)
 
@@ -117,6 +121,15 @@ def _unset(agent: Any, preset: str) -> set[str]:
     }
 
 
+def no_fixed_model() -> UserError:
+    """Say, in the reference's words, that two-stage training has a model that stays as it is."""
+    return UserError(
+        "fixed_model_api is required for two-stage training",
+        "set --training-stage to memory or qa, and --fixed-model-api to the address of the other"
+        " role's model, such as http://localhost:8000/v1",
+    )
+
+
 def staged(models: ModelsConfig, training_stage: str, fixed_model_api: str) -> ModelsConfig:
     """Return the models of a stage as the published scripts name it; without one, the given."""
     if not training_stage and not fixed_model_api:
@@ -127,11 +140,7 @@ def staged(models: ModelsConfig, training_stage: str, fixed_model_api: str) -> M
             "set --training-stage to memory or qa",
         )
     if not fixed_model_api:
-        raise UserError(
-            "fixed_model_api is required for two-stage training",
-            "set --fixed-model-api to the address of the other role's model, such as"
-            " http://localhost:8000/v1",
-        )
+        raise no_fixed_model()
     learns = STAGES[training_stage]
     stage = {role: TRAINABLE if role == learns else fixed_model_api for role in ROLES}
     given = {role: getattr(models, role) for role in ROLES}
