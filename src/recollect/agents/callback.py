@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.agents.estimates import Lengths, Work, reading_work, text_lengths
+from recollect.agents.estimates import (
+    Lengths,
+    Work,
+    check_memory,
+    reading_work,
+    text_lengths,
+)
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.prompts import check_fields, fill, solve_from
 from recollect.agents.reading import Span, ask, read_and_ask, spans, tokenizer_of, windows
@@ -104,6 +110,7 @@ class CallbackAgent:
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""
+        check_memory(self.max_memory_tokens, 3, window)
         rest = 3 * self.max_memory_tokens + 256  # two memories, the reply, the words around them
         if self.chunk_size is not None and self.chunk_size + rest > window:
             raise UserError(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recollect.chat.tools import Limits
+from recollect.errors import UserError
 
 STEP = 1024
 AROUND = 2048
@@ -82,3 +83,13 @@ def said_in_chat(limits: Limits, window: int) -> tuple[int, int]:
     """Return the tokens that a chat with tools holds, and those that are sampled in it."""
     most = min(window, limits.max_context_tokens or window)
     return most, min(most, limits.max_assistant_turns * limits.max_turn_tokens)
+
+
+def check_memory(max_memory_tokens: int, times: int, window: int) -> None:
+    """Refuse a memory that fills the window by being shown and written `times` in all."""
+    if times * max_memory_tokens >= window:
+        raise UserError(
+            f"a memory of {max_memory_tokens} tokens, {times} times in a context, does not fit the"
+            f" model's window of {window}",
+            f"set --agent.max-memory-tokens below {-(-window // times)}",
+        )

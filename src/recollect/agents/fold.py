@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from recollect.agents.estimates import Lengths, Work, reading_work, text_lengths
+from recollect.agents.estimates import (
+    Lengths,
+    Work,
+    check_memory,
+    reading_work,
+    text_lengths,
+)
 from recollect.agents.prompts import check_fields, fill, read_templates, solve_from
 from recollect.agents.reading import Span, Window, ask, read_and_ask, spans, tokenizer_of, windows
 from recollect.bounds import FROM_1, check_bounds
@@ -122,6 +128,7 @@ class FoldAgent:
         for name in ("answer", self.order):
             self.prompts.text(name)
         if self.chunk_size is None:
+            check_memory(self.max_memory_tokens, 2, window)
             return
         # The old memory and the new one; the texts around them and the problem take some more.
         rest = 2 * self.max_memory_tokens + 256

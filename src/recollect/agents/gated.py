@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.agents.estimates import Lengths, Work, reading_work, text_lengths
+from recollect.agents.estimates import (
+    Lengths,
+    Work,
+    check_memory,
+    reading_work,
+    text_lengths,
+)
 from recollect.agents.fold import NO_MEMORY, FoldPrompts
 from recollect.agents.prompts import check_fields, fill
 from recollect.agents.reading import Span, ask, read_and_ask, spans, tokenizer_of, windows
@@ -102,6 +108,7 @@ class GatedAgent:
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""
+        check_memory(self.max_memory_tokens, 2, window)
         rest = 2 * self.max_memory_tokens + 256  # the old memory, the reply, the words around them
         if self.chunk_size is not None and self.chunk_size + rest > window:
             raise UserError(

@@ -20,13 +20,14 @@ from recollect.engines.verl.launch.translate import ROLLOUT, name_of, written
 from recollect.errors import UserError
 from recollect.files import write_text
 from recollect.runs.stopping import STOPS, status_of
+from recollect.train.trial import rehearse
 
 
 def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool) -> int:
     """Start a run on verl, or show what it would be."""
     plan = plan_launch(config, on_cpu(options.overrides) if options.cpu else options.overrides)
     console = open_console()
-    for note in plan.notes:
+    for note in (*plan.notes, *rehearse(plan.config)):
         console.print(Text(note, "bright_black"))
     if dry_run:
         console.print(show_launch(plan, options.gpu_gib))

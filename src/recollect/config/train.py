@@ -193,6 +193,10 @@ class TrainConfig:
         """What a person should know about settings that do less, or more, than they say."""
         loss, top_p = self.loss, self.rollout.top_p
         found = {
+            f"rollout.n is 1: an episode has no siblings to be compared with by {self.advantage}, so"
+            " its whole reward is its advantage; 2 or more compares": (
+                self.rollout.n == 1 and self.advantage not in ("reinforce_pp", "gae")
+            ),
             f"rollout.top_p is {top_p}: tokens are drawn from the likeliest alone, but learned as"
             " if drawn from all; with 1 both are the same": top_p < 1,
             "loss.kl_in is reward, but with a loss.kl_coef of 0 nothing is charged": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
+from recollect.config.modules import import_stored
 from recollect.errors import UserError
 from recollect.evaluation import summary
 from recollect.evaluation.costs import Prices, Spending
@@ -65,6 +67,10 @@ async def assess(
     config = read_config(folder)
     if config is None:
         raise UserError(f"{folder} holds no evaluation", "name a folder that `recollect eval` made")
+    import_stored(
+        {name: entry for name, entry in config.get("code", {}).items() if name not in sys.modules},
+        folder,
+    )
     check_metrics(metrics)
     judged = graders is not None
     sets = {

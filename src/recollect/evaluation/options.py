@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recollect.agents.base import Agent
+from recollect.agents.function import as_agent
 from recollect.bounds import ABOVE_0, FROM_0, FROM_1, NUCLEUS, check_bounds
+from recollect.config.modules import is_named, load
 from recollect.errors import UserError
 
 
@@ -22,7 +24,7 @@ class EvalOptions:
     model: str
     """The address of an OpenAI-compatible server, such as http://localhost:8000/v1, or a folder."""
     agents: tuple[str, ...] = ("fold",)
-    """Names, between commas or spaces."""
+    """Names, between commas or spaces; your own as module:Name or path/to/file.py:Name."""
     answer_model: str = ""
     """Another model for the role `answer`: who reads the memories. Empty takes the same one."""
     n: int = 128
@@ -77,6 +79,7 @@ class EvalOptions:
     """Memory for the keys and values of a model folder."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", tuple(split_names(self.metrics)))
         check_bounds("", self, temperature=FROM_0, top_p=NUCLEUS, timeout=ABOVE_0)
         check_bounds("", self, window=FROM_1, threads=FROM_0, cache_gib=ABOVE_0)
         check_bounds(
@@ -110,14 +113,22 @@ def choose_agents(
     names: Sequence[str], known: Mapping[str, Agent], settings: Sequence[str]
 ) -> dict[str, Agent]:
     """Take agents by name and lay settings such as fold.chunk_size=2000 over them."""
+    agents = {}
     for name in names:
-        if name not in known:
-            raise UserError(f"there is no agent {name!r}", f"choose from {', '.join(known)}")
-    agents = {name: known[name] for name in names}
+        if name in known:
+            agents[name] = known[name]
+        elif is_named(name):
+            agents[name] = as_agent(load(name))
+        else:
+            raise UserError(
+                f"there is no agent {name!r}",
+                f"choose from {', '.join(known)}, or name your own as module:Name",
+            )
     for setting in settings:
         path, equals, value = setting.partition("=")
-        name, dot, field = path.partition(".")
-        if not (equals and dot and name in agents):
+        name = next((own for own in agents if path.startswith(f"{own}.")), "")
+        field = path[len(name) + 1 :]
+        if not (equals and name and field):
             raise UserError(
                 f"{setting!r} sets nothing",
                 f"write AGENT.FIELD=VALUE, with one of the agents {', '.join(agents)}",

@@ -18,8 +18,7 @@ from rich.text import Text
 
 from recollect.display.figures import count, duration, plain_table
 from recollect.evaluation.records import Record, questions
-from recollect.evaluation.scoring import cut
-from recollect.metrics import SCORES
+from recollect.evaluation.scoring import cut, score_named
 
 PLAIN_EVERY = 15.0
 """Seconds between plain lines."""
@@ -42,7 +41,7 @@ class CellTally:
         if record["failure"] is not None:
             self.failed += 1
             return
-        score = SCORES[metric]
+        score = score_named(metric)
         for question, answer in zip(questions(record), record["answers"], strict=True):
             self.score += score(cut(answer), question)
 

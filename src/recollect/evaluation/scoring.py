@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from recollect.config.modules import is_named
+from recollect.config.parts import metric_named
 from recollect.errors import UserError
 from recollect.evaluation.records import Record, questions
-from recollect.metrics import SCORES, unanswerable
+from recollect.metrics import SCORES, QuestionScore, find_score, unanswerable
 from recollect.types import Question
 
 JUDGE = "judge"
@@ -83,8 +86,21 @@ def first_metric(family_metric: str, judged: bool) -> str:
 def check_metrics(names: Iterable[str]) -> None:
     """Refuse what is no metric."""
     for name in names:
-        if name not in SCORES and name not in JUDGED:
-            raise UserError(f"there is no metric {name!r}", f"choose from {', '.join(SCORES)}")
+        if name not in JUDGED:
+            score_named(name)
+
+
+@lru_cache
+def score_named(name: str) -> QuestionScore:
+    """Return a score by its name: one of ours, or a user's function as module:Name."""
+    if name in SCORES:
+        return SCORES[name]
+    if not is_named(name):
+        raise UserError(
+            f"there is no metric {name!r}",
+            f"choose from {', '.join(SCORES)}, or name your own as module:Name",
+        )
+    return find_score(metric_named(name))
 
 
 def score_record(
@@ -101,7 +117,7 @@ def score_record(
             scores = tuple(
                 (verdicts or {})[record["id"], i, name]
                 if name in JUDGED
-                else SCORES[name](reply, question)
+                else score_named(name)(reply, question)
                 for name in metrics
             )
         yield Scored(

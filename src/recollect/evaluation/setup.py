@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from recollect import __version__
 from recollect.agents.base import Agent
 from recollect.agents.named import agents
+from recollect.config.modules import copy_sources, is_named, load, table_of
 from recollect.config.overlay import to_table
+from recollect.config.stored import own_sources
 from recollect.errors import UserError
 from recollect.evaluation.assessment import CLOSED_BOOK
 from recollect.evaluation.folder import read_config, write_config
@@ -21,7 +23,8 @@ from recollect.evaluation.jobs import Grid
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions, choose_agents, split_names
 from recollect.tasks.base import TaskFamily
-from recollect.tasks.named import TaskSpec, open_family, parse_specs
+from recollect.tasks.function import as_family
+from recollect.tasks.named import OPENERS, TaskSpec, open_family, parse_specs, refuse
 
 WHEREABOUTS = ("url", "folder", "device")
 """Of a model, which may come back elsewhere."""
@@ -54,13 +57,38 @@ def set_up(options: EvalOptions, known: dict[str, Agent]) -> Setup:
     if options.closed_book and CLOSED_BOOK in known:
         names = list(dict.fromkeys([*names, CLOSED_BOOK]))
     chosen = choose_agents(names, known, options.set)
-    families: dict[str, TaskFamily] = {n: open_family(s, options.data) for n, s in specs.items()}
+    families: dict[str, TaskFamily] = {n: _opened(s, options.data) for n, s in specs.items()}
     grid = Grid(families, list(chosen), options.n, options.seeds, options.split)
     for name, family in families.items():
         if not grid.tasks(name):
             raise UserError(f"{name} has no tasks in its {options.split} split", "build its data")
         family.task(0, 0, options.split)
     return Setup(specs, grid, chosen)
+
+
+def _opened(spec: TaskSpec, data: Path | None) -> TaskFamily:
+    """Open one of our families, or a user's own: module:Name, with a length if it has some."""
+    own = f"{spec.name}:{spec.variant}"
+    if spec.name in OPENERS or not is_named(own):
+        return open_family(spec, data)
+    refuse(spec, "documents", "position")
+    family = as_family(load(own))
+    if spec.length is None:
+        return family
+    if not isinstance(family, OfLength):
+        raise UserError(
+            f"{own} has no method of_length, but {str(spec)!r} asks for a length",
+            f"write {own}, or define of_length(tokens)",
+        )
+    return family.of_length(spec.length)
+
+
+@runtime_checkable
+class OfLength(Protocol):
+    """A family that can be asked for a length in tokens."""
+
+    def of_length(self, tokens: int) -> TaskFamily:
+        """Return the family with texts of about this many tokens."""
 
 
 def known_agents(options: EvalOptions) -> dict[str, Agent]:
@@ -101,7 +129,8 @@ def default_folder(options: EvalOptions) -> Path:
         options.closed_book,
     )
     digest = blake2b(repr(asked).encode(), digest_size=4).hexdigest()
-    name = "-".join(dict.fromkeys(s.name for word in options.tasks for s in parse_specs(word)))
+    named = (Path(s.name).stem for word in options.tasks for s in parse_specs(word))
+    name = "-".join(dict.fromkeys(named))
     return Path("evaluations") / f"{name[:60]}-{digest}"
 
 
@@ -139,6 +168,10 @@ def enter(
         "sets": sets,
         "versions": versions(),
     }
+    scores = [load(m) for m in (*options.metrics, *setup.primary.values()) if is_named(m)]
+    found = own_sources(list(setup.agents.values()), list(setup.grid.families.values()), scores)
+    config["code"] = table_of(found)
+    copy_sources(found, folder)
     before = read_config(folder)
     if before is not None:
         _check_same(folder, before, config)
@@ -182,7 +215,9 @@ def _around(before: str, now: str) -> str:
 
 def _settings(agent: Agent) -> str:
     """Write an agent down: its settings are what it is."""
-    return repr(agent) if is_dataclass(agent) else type(agent).__name__
+    own = repr(agent) if is_dataclass(agent) else type(agent).__name__
+    code = "".join(f" {source.module} {source.sha256[:12]}" for source in own_sources(agent))
+    return own + code
 
 
 def versions() -> dict[str, str]:
