@@ -503,7 +503,9 @@ def test_settings_that_fit_the_window_pass():
     agent.check_window(5000 + 2048 + 256)
     with pytest.raises(UserError):
         agent.check_window(5000 + 2048 + 255)
-    OWN.check_window(10)
+    OWN.check_window(2 * OWN.max_memory_tokens + 1)  # its chunks may be short
+    with pytest.raises(UserError, match="a memory of 1024 tokens"):
+        OWN.check_window(2 * OWN.max_memory_tokens)
 
 
 @pytest.mark.parametrize(

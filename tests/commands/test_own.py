@@ -167,3 +167,24 @@ def test_a_role_that_learns_and_never_speaks_trains_nothing(here, capsys):
     said = capsys.readouterr().err
     assert "nothing would be trained: memory learns" in said
     assert "set --models.answer trainable" in said
+
+
+@pytest.mark.parametrize("engine", [[], ["--engine", "verl", "--cpu"]])
+def test_every_engine_warns_or_refuses_at_the_start(here, capsys, engine):
+    def planned(*words: str) -> tuple[int, str]:
+        status = main(["train", "demo", *SMALL, *words, *engine, "--dry-run"])
+        said = capsys.readouterr()
+        return status, " ".join((said.out + said.err).split())
+
+    status, said = planned("--rollout.n", "1")
+    assert status == 0 and "rollout.n is 1: grpo has no siblings" in said
+    status, said = planned("--agent.max-memory-tokens", "5000")
+    assert status == 2 and "a memory of 5000 tokens" in said
+    status, said = planned("--name", "../x")
+    assert status == 2 and "the name '../x' names no folder" in said
+    Path("mine.py").write_text(
+        "async def silent(task, chats, memory):\n"
+        "    return [(await chats.open().say(q.text, max_tokens=2)).text for q in task.questions]\n"
+    )
+    status, said = planned("--agent", "mine:silent", "--models.answer", "http://127.0.0.1:9/v1")
+    assert status == 2 and "nothing would be trained: memory learns" in said

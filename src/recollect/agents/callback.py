@@ -110,7 +110,8 @@ class CallbackAgent:
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""
-        check_memory(self.max_memory_tokens, 3, window)
+        if self.chunk_size is None:
+            check_memory(self.max_memory_tokens, 3, window)
         rest = 3 * self.max_memory_tokens + 256  # two memories, the reply, the words around them
         if self.chunk_size is not None and self.chunk_size + rest > window:
             raise UserError(

@@ -108,7 +108,8 @@ class GatedAgent:
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""
-        check_memory(self.max_memory_tokens, 2, window)
+        if self.chunk_size is None:
+            check_memory(self.max_memory_tokens, 2, window)
         rest = 2 * self.max_memory_tokens + 256  # the old memory, the reply, the words around them
         if self.chunk_size is not None and self.chunk_size + rest > window:
             raise UserError(

@@ -193,8 +193,8 @@ class TrainConfig:
         """What a person should know about settings that do less, or more, than they say."""
         loss, top_p = self.loss, self.rollout.top_p
         found = {
-            f"rollout.n is 1: an episode has no siblings to be compared with by {self.advantage}, so"
-            " its whole reward is its advantage; 2 or more compares": (
+            f"rollout.n is 1: {self.advantage} has no siblings to compare an episode with, so its"
+            " whole reward is its advantage; set 2 or more": (
                 self.rollout.n == 1 and self.advantage not in ("reinforce_pp", "gae")
             ),
             f"rollout.top_p is {top_p}: tokens are drawn from the likeliest alone, but learned as"
