@@ -15,7 +15,7 @@ from recollect.display.figures import count, flatten, grid
 from recollect.engines.verl.cpu.keys import ENVIRONMENT, cpu_keys
 from recollect.engines.verl.launch.memory import GIB, Demand, demand
 from recollect.engines.verl.launch.options import EngineOptions
-from recollect.engines.verl.launch.start import Launch, launch, plan_launch
+from recollect.engines.verl.launch.start import Launch, check_keys, launch, missing, plan_launch
 from recollect.engines.verl.launch.translate import ROLLOUT, name_of, written
 from recollect.errors import UserError
 from recollect.files import write_text
@@ -30,6 +30,9 @@ def train_on_cluster(config: TrainConfig, options: EngineOptions, dry_run: bool)
     for note in (*plan.notes, *rehearse(plan.config)):
         console.print(Text(note, "bright_black"))
     if dry_run:
+        check_keys(plan)
+        for line in missing(plan):
+            console.print(Text(line, "yellow"))
         console.print(show_launch(plan, options.gpu_gib))
         # Neither wrapped nor cut: it is for copying.
         console.print(Text(plan.shown, "cyan"), soft_wrap=True)

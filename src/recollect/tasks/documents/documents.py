@@ -130,7 +130,8 @@ class DocumentTasks:
                 else f"give `recollect data {self.name}` a file of {split} questions",
             )
         key = (seed, lap) if split == "train" else ()
-        item = self._stored.item(split, _shuffled(count, self.name, split, *key)[at])
+        place = _shuffled(count, self.name, split, *key)[at] if self.shuffled(split) else at
+        item = self._stored.item(split, place)
         rng = Random(derive(seed, self.name, split, item.id, self.documents, lap))
         order, evidence = self._arrange(item, split, rng)
         question = Question(item.question, item.answers, item.category, evidence)
@@ -140,6 +141,10 @@ class DocumentTasks:
         id += "" if self.placement == "uniform" else f"-{self.placement}"
         text = DocumentText(self._stored.passages, order, self._stored.numbered)
         return Task(id, text, (question,), self.name, meta)
+
+    def shuffled(self, split: Split) -> bool:
+        """Tell whether the questions of a split come in a drawn order, or as they are stored."""
+        return True
 
     def _cluster(self, item: StoredItem) -> dict[str, str]:
         """Name what a question shares with others, as part of its task's meta; here nothing."""

@@ -41,6 +41,12 @@ class MemAgentRows(DocumentTasks):
 
     name: ClassVar[str] = "memagent"
     folder: Path = Path("data/memagent")
+    shuffle: bool = True
+    """Whether training draws the rows in a new order every lap; without, as the files have them."""
+
+    def shuffled(self, split: Split) -> bool:
+        """Keep the order of the files where it is asked for."""
+        return self.shuffle or split == "test"
 
     def longer(self, times: int) -> Self:
         """Refuse: the texts are as long as they are."""

@@ -20,7 +20,7 @@ from tests.support.memagent_script import FLAGS
 
 def test_memagents_script_is_taken_as_it_stands():
     config = adopt(preset("bank"), FLAGS).config  # even over a preset of something else
-    assert config.agent == FoldAgent(chunk_size=5000)
+    assert config.agent == FoldAgent(chunk_size=5000, order="memory_first", max_chunks=8)
     assert config.advantage == "grpo"
     assert (config.rollout.tasks, config.rollout.n, config.updates_per_step) == (32, 16, 4)
     assert (config.val.n, config.val.temperature, config.val.top_p) == (4, 1.0, 0.7)

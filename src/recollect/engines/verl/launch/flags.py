@@ -55,6 +55,7 @@ SHARED: dict[str, str] = {
     "trainer.experiment_name": "name",
     "trainer.total_training_steps": "steps",
     "trainer.val_before_train": "val.before_training",
+    "trainer.max_actor_ckpt_to_keep": "keep",
 }
 """verl's keys and the settings of ours that they decide; verl gets them as they were given."""
 FREQUENCIES = {"trainer.save_freq": "save_freq", "trainer.test_freq": "test_freq"}
@@ -66,6 +67,12 @@ ESTIMATORS = {
     "reinforce_plus_plus_baseline": "reinforce_pp_baseline",
     "gdpo": "gdpo",
 }
+
+
+RECURRENT = (
+    "recurrent.enable=memory: MemAgent's order (the memory before the chunk) and its 8 chunks of a"
+    " text; the prompts are ours, and --agent.prompts.published takes MemAgent's"
+)
 
 
 @dataclass(frozen=True)
@@ -88,8 +95,10 @@ def adopt(config: TrainConfig, overrides: Sequence[str]) -> Adopted:
         refuse_flag(key, given[key])
     ours = {key for key in given if _is_ours(key)}
     inputs = _inputs(given)
-    config = _changed(config, given, inputs)
-    notes = [f"{key}: {why}" for key, why in DROPPED.items() if key in given]
+    config, notes = _epochs(_changed(config, given, inputs), given, inputs)
+    notes += [f"{key}: {why}" for key, why in DROPPED.items() if key in given]
+    if given.get("recurrent.enable") == "memory":
+        notes.append(RECURRENT)
     if inputs:
         ours |= {"data.train_files", "data.val_files"}
     left = tuple(text for text in overrides if name_of(text) not in ours)
@@ -106,6 +115,7 @@ def _is_ours(key: str) -> bool:
         in (
             *("algorithm.adv_estimator", "algorithm.grpo_use_adv", "data.context_key"),
             *("data.truncation", "data.shuffle", "reward_model.reward_manager"),
+            "trainer.total_epochs",  # which become steps
             f"{MODEL}.path",  # which we make absolute
         )
     )
@@ -148,11 +158,13 @@ def _changed(
         changes |= rule(config, given)
     stage = {name: given[f"{ROLLOUT}.{name}"] for name in TWO_STAGE if f"{ROLLOUT}.{name}" in given}
     changes |= {name: "" if value is None else str(value) for name, value in stage.items()}
-    if given.get("recurrent.enable") == "memory" and not isinstance(config.agent, FoldAgent):
-        changes["agent"] = FoldAgent()
+    if given.get("recurrent.enable") == "memory":
+        agent = config.agent if isinstance(config.agent, FoldAgent) else FoldAgent()
+        changes["agent"] = replace(agent, order="memory_first", max_chunks=8)
     if inputs:
         stem = "-".join(dict.fromkeys(path.stem for path in inputs))
-        changes["tasks"] = MemAgentRows(folder=config.folder / "data" / stem)
+        rows = MemAgentRows(folder=config.folder / "data" / stem)
+        changes["tasks"] = replace(rows, shuffle=given.get("data.shuffle", True) is not False)
     fold = {
         ours: given[f"recurrent.memory.config.{name}"]
         for name, ours in FOLD.items()
@@ -168,6 +180,37 @@ def _changed(
         changes["agent"] = replace(agent, **fold)
     changed: Arguments = _laid(Arguments.of(config), changes)
     return changed.config
+
+
+def _epochs(
+    config: TrainConfig, given: Mapping[str, Any], inputs: tuple[Path, ...]
+) -> tuple[TrainConfig, list[str]]:
+    """Turn epochs into steps by the size of the data, unless steps are given."""
+    epochs = given.get("trainer.total_epochs")
+    if epochs is None or "trainer.total_training_steps" in given:
+        return config, []
+    rows = _rows(inputs) if inputs else config.tasks.size("train")
+    batches = (rows or 0) // config.rollout.tasks
+    if not batches:
+        unknown = "the size of the data is not known here" if not rows else f"{rows} rows"
+        note = f"trainer.total_epochs: {unknown}, so --steps decides: {config.steps}"
+        return config, [note]
+    steps = int(epochs) * batches
+    note = (
+        f"trainer.total_epochs={epochs}: {steps} steps, because {rows} rows make {batches} batches"
+        f" of {config.rollout.tasks}"
+    )
+    return replace(config, steps=steps), [note]
+
+
+def _rows(inputs: tuple[Path, ...]) -> int | None:
+    """Count the training rows of Parquet files; None where one is not here or is another kind."""
+    trains = [path for path in inputs if "train" in path.name]
+    if not all(path.is_file() and path.suffix == ".parquet" for path in trains):
+        return None
+    import pyarrow.parquet as pq
+
+    return sum(int(pq.read_metadata(path).num_rows) for path in trains)
 
 
 def _laid(value: Any, changes: Mapping[str, Any]) -> Any:

@@ -14,7 +14,8 @@ copy (`fsdp_size`, or all); T tokens of a micro-batch (`ppo_max_token_len_per_gp
       its weights  2 P / TP
       its cache    u M - 2 P / TP - 2 GiB   2 L kv_heads head_size 2 / TP bytes for every token
 
-An update holds the first six; the sampler sleeps meanwhile (`free_cache_engine`). Sampling holds
+An update holds the first six; the sampler sleeps meanwhile, or with `free_cache_engine` False stays
+beside them with its cache. Sampling holds
 the sampler and what is not offloaded: `param_offload` and `optimizer_offload` move weights and
 averages to the host between updates, never during them. The reference model lives on the host: verl
 forces it.
@@ -54,12 +55,15 @@ class Demand:
     """What training leaves on the GPU while it samples."""
     gpus: int
     shards: int
+    held_sampler: float = 0.0
+    """Of the sampler, what stays on the GPU during an update (`free_cache_engine` False)."""
 
     @property
     def update(self) -> float:
         """The most that an update holds at once."""
         parts = (self.weights, self.gradients, self.optimiser)
-        return sum(parts) + self.gathered + self.activations + self.logits
+        work = self.gathered + self.activations + self.logits
+        return sum(parts) + work + self.held_sampler
 
     @property
     def sampling(self) -> float:
@@ -101,6 +105,7 @@ def demand(shape: Shape, keys: Mapping[str, Any], gpu_bytes: float) -> Demand:
         resident=weights * kept_weights + averages * kept_averages,
         gpus=gpus,
         shards=shards,
+        held_sampler=0.0 if keys.get(f"{ROLLOUT}.free_cache_engine", True) else sampler,
     )
 
 

@@ -26,7 +26,7 @@ class EngineOptions:
 def split_engine(args: Sequence[str]) -> tuple[EngineOptions, list[str]]:
     """Take `--engine`, `--gpu-gib`, `--cpu` and all after `--` out of a command's arguments."""
     cut = args.index("--") if "--" in args else len(args)
-    own, overrides = list(args[:cut]), tuple(args[cut + 1 :])
+    own, overrides = list(args[:cut]), _later_first(args[cut + 1 :])
     found: dict[str, str] = {}
     for flag in ("--engine", "--gpu-gib"):
         for at, text in enumerate(own):
@@ -53,6 +53,21 @@ def split_engine(args: Sequence[str]) -> tuple[EngineOptions, list[str]]:
         raise UserError("--cpu is for verl; the embedded engine asks --model.device", "drop --cpu")
     own = [text for text in own if text != "--cpu"]
     return EngineOptions(engine, gib, overrides, cpu), own
+
+
+def _later_first(args: Sequence[str]) -> tuple[str, ...]:
+    """Put what was given to a recipe after its own settings: `-- THEIRS -- THE RECIPE'S`.
+
+    The last of two settings of one name counts, so what was given wins.
+    """
+    groups: list[list[str]] = [[]]
+    for text in args:
+        if text == "--":
+            groups.append([])
+        else:
+            groups[-1].append(text)
+    last = {text.partition("=")[0].lstrip("+~"): text for own in reversed(groups) for text in own}
+    return tuple(last.values())
 
 
 def split_doctor(args: Sequence[str]) -> tuple[str, str | None]:

@@ -26,7 +26,6 @@ FOLD: dict[str, str] = {
 }
 """`recurrent.memory.config` and the fold's settings."""
 DROPPED: dict[str, str] = {
-    "trainer.total_epochs": "--steps says how long a run is, not epochs",
     "data.filter_overlong_prompts": "no text is too long: it is read in chunks",
     "recurrent.memory.config.max_prompt_length": "questions are never cut",
 }
@@ -113,6 +112,7 @@ def refuse_flag(key: str, value: Any) -> None:
     if key in allowed and value not in allowed[key][0]:
         raise UserError(*allowed[key][1:])
     gone = {
+        "trainer.load_checkpoint": "set --resume to the folder of the checkpoint",
         "recurrent.memory.path": "start from a preset, or set --agent-name-override",
         "recurrent.memory.name": "start from a preset, or set --agent-name-override",
         "custom_reward_function.path": "choose the reward with --reward.metric",

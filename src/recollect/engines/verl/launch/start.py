@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from recollect import files as disk
+from recollect.config.roles import ROLES
 from recollect.config.train import TrainConfig
 from recollect.distribution import install
 from recollect.engines.verl import stop
@@ -90,11 +91,56 @@ def plan_launch(config: TrainConfig, overrides: Sequence[str]) -> Launch:
     arguments = tuple(merged(keys, adopted.overrides))
     found = resolved(keys, adopted.overrides)
     notes = (
+        *speakers(config),
         *adopted.notes,
+        old_log_probs(found),
         *config.notes,
         *([LENGTHS.format(run=run)] if config.val.lengths else []),
     )
     return Launch(config, run, found, arguments, shape, adopted.inputs, notes)
+
+
+def speakers(config: TrainConfig) -> list[str]:
+    """Say who learns and who stays as it is."""
+    models = config.models
+    return [
+        f"{role}: TRAINABLE {config.model.path}"
+        if role in models.learning
+        else f"{role}: FIXED {getattr(models, role)}"
+        for role in ROLES
+    ]
+
+
+def old_log_probs(keys: Keys) -> str:
+    """Say what ratios are taken against."""
+    bypassed = keys.get("algorithm.rollout_correction.bypass_mode")
+    whose = "the sampler's" if bypassed else "the actor's, computed again before the update"
+    return f"old log-probabilities: {whose} (algorithm.rollout_correction.bypass_mode={bypassed})"
+
+
+def missing(plan: Launch) -> list[str]:
+    """Name what a run would not find: its model, and the files of its data."""
+    path = plan.config.model.path
+    found = [] if (Path(path) / "config.json").is_file() else [f"missing: the model {path or '?'}"]
+    return found + [f"missing: the data {file}" for file in plan.inputs if not file.is_file()]
+
+
+def check_keys(plan: Launch) -> None:
+    """Compose the whole configuration where verl is installed; refuse keys it does not have."""
+    if importlib.util.find_spec("verl") is None or importlib.util.find_spec("hydra") is None:
+        return
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+
+    try:
+        with initialize_config_dir(str(Path(__file__).parents[1]), version_base=None):
+            compose("recollect", list(plan.arguments))
+    except HydraException as error:
+        first = str(error.__cause__ or error).strip().splitlines()[0]
+        raise UserError(
+            f"the installed verl refuses the configuration: {first}",
+            "correct what follows --, or write +KEY=VALUE for a key that verl passes on unseen",
+        ) from None
 
 
 def packed_attention(overrides: Sequence[str]) -> Keys:
@@ -143,6 +189,7 @@ def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
     """Write the run's folder, start verl and wait for it; return its exit status."""
     check_installed()
     check_model(plan.config.model.path)
+    check_keys(plan)
     ask_servers(plan.config)
     write_folder(plan)
     stop.forget(plan.run)
