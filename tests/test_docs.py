@@ -10,7 +10,9 @@ from types import ModuleType
 
 import pytest
 
+from recollect.cli import main
 from recollect.engines.verl.launch.translate import translate
+from tests.support.own import own_folder
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -54,3 +56,14 @@ def test_a_reward_of_ones_own_is_learned_from(tmp_path, monkeypatch):
         assert row["reward/mean"] == pytest.approx(paid)
     assert sum(row.get("train/grad_norm", 0) for row in rows) > 0
     assert translate(page.config, tmp_path)["recollect.run"] == str(tmp_path)  # and on a cluster
+
+
+def test_your_own_parts_run_as_documented(tmp_path, monkeypatch):
+    """The file of docs/own.md, with its own commands for a dry run."""
+    text = (DOCS / "own.md").read_text()
+    [code] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    with own_folder(tmp_path, monkeypatch, mine=code):
+        trained = re.findall(r"^recollect (train .*)$", text, re.M)
+        assert len(trained) == 3
+        for command in trained:
+            assert main([*command.split(), "--dry-run"]) == 0
