@@ -113,9 +113,10 @@ def test_too_many_requests_are_told_to_come_back(model):
     async def work(client: AsyncOpenAI, server: Serving):
         with pytest.raises(openai.BadRequestError, match="2 choices"):
             await client.completions.create(model="tiny", prompt=[5], n=3)
-        with server.service.admitted([None, None]):  # type: ignore[list-item]
-            with pytest.raises(openai.RateLimitError, match="busy"):
+        with server.service.admission.admitted(2):
+            with pytest.raises(openai.RateLimitError, match="busy") as raised:
                 await client.completions.create(model="tiny", prompt=[5])
+            assert raised.value.response.headers["retry-after"] == "1"
             with pytest.raises(openai.RateLimitError):
                 await client.completions.create(model="tiny", prompt=[5], stream=True)
         await client.completions.create(model="tiny", prompt=[5], n=2)

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -21,6 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from recollect.foreign import one_line
 from recollect.serve.refusal import Refusal
 from recollect.serve.replies import Choice, Form
 from recollect.serve.requests import (
@@ -132,58 +134,72 @@ class _Handler:
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception:
-                log.exception("a request to %s failed", request.url.path)
+                log.exception("a request to %s failed", one_line(request.url.path, 100))
                 return _refused(_failed())
 
         return answer
 
     async def chat(self, request: Request) -> Response:
-        asked = await self._read(ChatAsked, request)
-        return await self._answer(request, asked, *await self.service.chat(asked))
+        with self.service.bodies.holding() as held:
+            asked = await self._read(ChatAsked, request, held)
+            return await self._answer(
+                request, asked, asked.n or 1, lambda: self.service.chat(asked)
+            )
 
     async def text(self, request: Request) -> Response:
-        asked = await self._read(CompletionAsked, request)
-        return await self._answer(request, asked, *await self.service.text(asked))
+        with self.service.bodies.holding() as held:
+            asked = await self._read(CompletionAsked, request, held)
+            choices = len(asked.prompts) * (asked.n or 1)
+            return await self._answer(request, asked, choices, lambda: self.service.text(asked))
 
     async def tokenize(self, request: Request) -> Response:
-        asked = await self._read(TokenizeAsked, request)
-        self.service.check_model(asked.model)
-        if (asked.prompt is None) == (asked.messages is None):
-            raise Refusal("give either prompt or messages")
-        if asked.messages is not None:
-            schemas = [tool.model_dump(exclude_none=True) for tool in asked.tools or []]
-            ids = await self.service.render(asked.messages, schemas)
-        else:
-            ids = await self.service.encode(asked.prompt or "", asked.add_special_tokens)
+        with self.service.bodies.holding() as held:
+            asked = await self._read(TokenizeAsked, request, held)
+            self.service.check_model(asked.model)
+            if (asked.prompt is None) == (asked.messages is None):
+                raise Refusal("give either prompt or messages")
+            encoder = self.service.encoder
+            if asked.messages is not None:
+                schemas = [tool.model_dump(exclude_none=True) for tool in asked.tools or []]
+                work = partial(encoder.render, asked.messages, schemas, weigh=False)
+            else:
+                special = asked.add_special_tokens
+                work = partial(encoder.encode, asked.prompt or "", special, weigh=False)
+            ids = await self._alone(request, work)
         window = self.service.window
         return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": window})
 
     async def detokenize(self, request: Request) -> Response:
-        asked = await self._read(DetokenizeAsked, request)
-        self.service.check_model(asked.model)
-        self.service.check_ids(asked.tokens)
-        # Control tokens and spaces stay, so that this is the way back.
-        decode = self.service.tokenizer.hf.decode
-        text = decode(asked.tokens, clean_up_tokenization_spaces=False)
+        with self.service.bodies.holding() as held:
+            asked = await self._read(DetokenizeAsked, request, held)
+            self.service.check_model(asked.model)
+            self.service.check_ids(asked.tokens)
+            text = await self._alone(request, partial(self.service.encoder.decode, asked.tokens))
         return JSONResponse({"prompt": text})
 
-    async def _read(self, kind: type[AnyBody], request: Request) -> AnyBody:
+    async def _alone(self, request: Request, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do what takes one place, as long as the client waits for it."""
+        with self.service.admission.admitted(1):
+            return await _unless_gone(request, work())
+
+    async def _read(self, kind: type[AnyBody], request: Request, held: list[int]) -> AnyBody:
         content = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content != "application/json":
             raise Refusal("send JSON, with the header Content-Type: application/json", 415)
-        most = self.service.limits.body_bytes
-        body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > most:
-                raise Refusal(f"the body has more than {most} bytes", 413)
-        return read(kind, bytes(body))
+        announced = request.headers.get("content-length")
+        return read(kind, await self.service.bodies.read(request.stream(), announced, held))
 
     async def _answer(
-        self, request: Request, asked: GenerationBody, form: Form, jobs: list[Choice]
+        self,
+        request: Request,
+        asked: GenerationBody,
+        choices: int,
+        prepare: Callable[[], Coroutine[Any, Any, tuple[Form, list[Choice]]]],
     ) -> Response:
+        """Reserve the choices, then prepare and make them."""
         with ExitStack() as slots:
-            slots.enter_context(self.service.admitted(jobs))
+            slots.enter_context(self.service.admission.admitted(choices))
+            form, jobs = await _unless_gone(request, prepare())
             if asked.stream:
                 return _EventStream(self._events(form, jobs), slots.pop_all())
             return JSONResponse(await _unless_gone(request, self.service.reply(form, jobs)))
@@ -241,7 +257,7 @@ def _failed() -> Refusal:
 
 
 def _refused(refusal: Refusal) -> Response:
-    return JSONResponse(refusal.body, refusal.status)
+    return JSONResponse(refusal.body, refusal.status, refusal.headers)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

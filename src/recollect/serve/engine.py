@@ -44,6 +44,7 @@ class Engine:
 
     def __init__(self, model: LoadedModel, max_running: int, cache_gib: float) -> None:
         self.model = model
+        self.max_running = max_running
         self.policy = open_sampler(model, cache_gib, max_running)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)

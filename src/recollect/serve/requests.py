@@ -50,7 +50,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Settings the engine does not have, and the values with which they ask for nothing."""
 MAX_N = 128
 MAX_TOP = 20
-MANY = 10_000
+MANY = 4096
 """Messages, and whatever else a request lists."""
 MAX_STOPS, LONGEST_STOP = 16, 256
 SMALLEST_TEMPERATURE = 0.01
@@ -125,6 +125,8 @@ def _check_prompt(value: Any) -> Any:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
+        if value and not isinstance(value[0], int) and len(value) > MANY:
+            raise ValueError(f"a request may have {MANY} prompts")
         rows = value if value and isinstance(value[0], list) else [value]
         if all(isinstance(row, list) and all(type(i) is int for i in row) for row in rows):
             return value
@@ -145,6 +147,12 @@ class CompletionAsked(GenerationBody):
     echo: bool | None = None
     add_special_tokens: bool = True
     """Whether a text gets what the tokenizer puts around every text, such as a start token."""
+
+    @property
+    def prompts(self) -> list[Any]:
+        """Return the prompts: texts, or lists of tokens."""
+        given = self.prompt
+        return [given] if isinstance(given, str) or (given and type(given[0]) is int) else given
 
 
 class Function(Body):
@@ -176,8 +184,8 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Annotated[list[TextPart], Field(max_length=MANY)] | None = None
-    tool_calls: list[ToolCall] | None = Field(None, max_length=MANY)
+    content: str | Annotated[list[TextPart], Field(max_length=MANY, fail_fast=True)] | None = None
+    tool_calls: list[ToolCall] | None = Field(None, max_length=MANY, fail_fast=True)
     tool_call_id: Name | None = None
     name: Name | None = None
 
@@ -186,6 +194,9 @@ class ChatMessage(BaseModel):
         if isinstance(self.content, list):
             return "".join(part.text for part in self.content)
         return self.content or ""
+
+
+Messages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MANY, fail_fast=True)]
 
 
 class FunctionTool(Body):
@@ -207,8 +218,8 @@ class ToolAsked(Body):
 class Prompted(Body):
     """A chat so far, and the tools in it."""
 
-    messages: list[ChatMessage] = Field(min_length=1, max_length=MANY)
-    tools: list[ToolAsked] | None = Field(None, max_length=MANY)
+    messages: Messages
+    tools: list[ToolAsked] | None = Field(None, max_length=MANY, fail_fast=True)
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
@@ -231,8 +242,8 @@ class TokenizeAsked(Body):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] | None = Field(None, min_length=1, max_length=MANY)
-    tools: list[ToolAsked] | None = Field(None, max_length=MANY)
+    messages: Messages | None = None
+    tools: list[ToolAsked] | None = Field(None, max_length=MANY, fail_fast=True)
     add_special_tokens: bool = True
 
 

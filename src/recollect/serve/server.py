@@ -20,11 +20,13 @@ from recollect.foreign import one_line
 from recollect.models.model import LoadedModel
 from recollect.runs.stopping import STOPS, status_of
 from recollect.serve.app import make_app
+from recollect.serve.connections import connection_type
 from recollect.serve.engine import Engine
 from recollect.serve.service import Service
 from recollect.serve.settings import ServeConfig
 from recollect.serve.source import ModelSource, find_source
 
+MAX_HEAD = 1 << 15
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -93,7 +95,8 @@ async def serving(
     server = _Server(
         uvicorn.Config(
             make_app(service, api_key=api_key, hosts=LOCAL_NAMES if local else ()),
-            http="h11",
+            http=connection_type(config.limits),
+            h11_max_incomplete_event_size=MAX_HEAD,
             loop="none",
             lifespan="off",
             log_level="warning",
@@ -146,6 +149,11 @@ def _api_key(config: ServeConfig) -> str:
             raise UserError(
                 f"the environment variable {config.api_key_env} is empty",
                 f"set it: export {config.api_key_env}=...",
+            )
+        if not (key.isascii() and key.isprintable()):
+            raise UserError(
+                f"the key in {config.api_key_env} has characters that no client can send",
+                "set it again: a key has only printable ASCII characters",
             )
         return key
     if not _is_loopback(config.host) and not config.insecure:

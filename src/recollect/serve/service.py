@@ -1,34 +1,30 @@
 """From a checked request to its reply: prompts are rendered, choices are made, texts are streamed.
 
-Three threads, each with a tokenizer of its own (transformers' tokenizers change when they encode):
-the engine's, the web server's, and one that encodes prompts, so that a long one holds up nobody.
+What a request asks for is counted, and refused if it is too much, before any of it is made.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from recollect.models.tokenizer import HFTokenizer
 from recollect.seeds import derive
+from recollect.serve.admission import Admission, Turns
+from recollect.serve.bodies import Bodies
+from recollect.serve.encoding import Encoder, copied
 from recollect.serve.engine import Engine
-from recollect.serve.prompts import render
 from recollect.serve.refusal import Refusal, too_long
 from recollect.serve.replies import Choice, Done, Form, Token
-from recollect.serve.requests import ChatAsked, ChatMessage, CompletionAsked, GenerationBody
+from recollect.serve.requests import ChatAsked, CompletionAsked, GenerationBody
 from recollect.serve.settings import RequestLimits
 from recollect.serve.text import Growing
 from recollect.serve.toolreplies import ToolReader
 from recollect.types import Completion, Sampling
 
-T = TypeVar("T")
 TEXT_TOKENS = 16
 """The limit of a text completion that sets none: OpenAI's."""
 
@@ -42,20 +38,25 @@ class Service:
     limits: RequestLimits = RequestLimits()
     root: str = ""
     """The folder of the tokenizer, for clients on this machine."""
-    in_flight: int = 0
-    """Choices being made."""
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
         own = self.engine.model.tokenizer
         self.window = min(self.engine.model.window, self.limits.window)
-        self.tokenizer = _copied(own)
-        self._encoding = _copied(own)
-        self._encoder = ThreadPoolExecutor(1, "encoder")
+        self.tokenizer = copied(own)
+        """For the thread of the event loop."""
+        self.encoder = Encoder(own, self.window)
+        self.bodies = Bodies(self.limits, self.window)
+        self.admission = Admission(self.limits.requests, self.engine.max_running)
+
+    @property
+    def in_flight(self) -> int:
+        """Choices being made or waiting."""
+        return self.admission.in_flight
 
     async def close(self) -> None:
         """End the threads."""
-        self._encoder.shutdown(cancel_futures=True)
+        self.encoder.close()
         await self.engine.close()
 
     # --- prompts ---------------------------------------------------------------------------------
@@ -69,24 +70,6 @@ class Service:
                 param="model",
                 code="model_not_found",
             )
-
-    async def _encoded(self, work: Callable[[HFTokenizer], T]) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._encoder, work, self._encoding)
-
-    async def render(
-        self, messages: Sequence[ChatMessage], schemas: Sequence[dict[str, Any]]
-    ) -> list[int]:
-        """Render a chat."""
-        return await self._encoded(lambda tokenizer: render(tokenizer, messages, schemas))
-
-    async def encode(self, text: str, special: bool) -> list[int]:
-        """Encode a raw text, in which control tokens are what they are."""
-        return await self._encoded(
-            lambda tokenizer: list(
-                tokenizer.hf(text, add_special_tokens=special, split_special_tokens=False).input_ids
-            )
-        )
 
     def check_ids(self, ids: Sequence[int]) -> None:
         """Refuse tokens that the model does not have."""
@@ -111,7 +94,7 @@ class Service:
         if asked.max_tokens == 0:
             raise Refusal("max_tokens must be at least 1", param="max_tokens")
         schemas = asked.schemas if asked.tool_choice != "none" else []
-        ids = tuple(await self.render(asked.messages, schemas))
+        ids = tuple(await self.encoder.render(asked.messages, schemas))
         limit = asked.max_completion_tokens or asked.max_tokens or self.limits.max_tokens
         reader = None
         if schemas:
@@ -155,17 +138,12 @@ class Service:
 
     async def _prompts(self, asked: CompletionAsked) -> tuple[list[tuple[int, ...]], bool]:
         """Return the prompts as tokens, and whether they came as such."""
-        given: Any = asked.prompt
-        if isinstance(given, str):
-            given = [given]
-        if not given:
+        if not (given := asked.prompts):
             raise Refusal("the prompt is empty", param="prompt")
-        if isinstance(given[0], str):
-            special = asked.add_special_tokens
-            return [tuple(await self.encode(text, special)) for text in given], False
-        if isinstance(given[0], int):
-            given = [given]
-        return [tuple(ids) for ids in given], True
+        if not isinstance(given[0], str):
+            return [tuple(ids) for ids in given], True
+        special = asked.add_special_tokens
+        return [tuple(await self.encoder.encode(text, special)) for text in given], False
 
     def _jobs(
         self,
@@ -183,59 +161,47 @@ class Service:
             )
         seed = secrets.randbits(63) if asked.seed is None else asked.seed & ((1 << 63) - 1)
         n = asked.n or 1
+        rooms = [min(limit, self._room(ids)) for ids in prompts]
+        total = n * (sum(rooms) + sum(map(len, prompts)))
+        if total > self.limits.tokens:
+            most = self.limits.tokens
+            raise Refusal(f"a request may ask for {most} tokens in all, not {total}", param="n")
+        base = Sampling(
+            temperature=1.0 if asked.temperature is None else asked.temperature,
+            top_p=1.0 if asked.top_p is None else asked.top_p,
+            stop=asked.stops,
+            seed=seed,
+        )
         jobs: list[Choice] = []
-        for ids in prompts:
-            room = self._room(ids)
+        for ids, room in zip(prompts, rooms, strict=True):
             for choice in range(n):
-                sampling = Sampling(
-                    max_tokens=min(limit, room),
-                    temperature=1.0 if asked.temperature is None else asked.temperature,
-                    top_p=1.0 if asked.top_p is None else asked.top_p,
-                    stop=asked.stops,
-                    seed=derive(seed, choice) if choice else seed,
-                )
+                own = derive(seed, choice) if choice else seed
+                sampling = replace(base, max_tokens=room, seed=own)
                 jobs.append(Choice(len(jobs), ids, sampling, reader))
         return jobs
 
     # --- replies ---------------------------------------------------------------------------------
 
-    @contextmanager
-    def admitted(self, jobs: Sequence[Choice]) -> Iterator[None]:
-        """Count choices while they are made; refuse what would be too many."""
-        most = self.limits.requests
-        if len(jobs) > most:
-            raise Refusal(f"a request may ask for {most} choices, not {len(jobs)}", param="n")
-        if self.in_flight + len(jobs) > most:
-            raise Refusal(
-                f"the server is busy with {self.in_flight} requests; try again soon",
-                429,
-                kind="rate_limit_error",
-                code="rate_limit_exceeded",
-            )
-        self.in_flight += len(jobs)
-        try:
-            yield
-        finally:
-            self.in_flight -= len(jobs)
-
     async def reply(self, form: Form, jobs: Sequence[Choice]) -> dict[str, Any]:
         """Make all choices and return the answer."""
-        tasks = [asyncio.create_task(self._make(form, job)) for job in jobs]
+        turns = self.admission.turns(len(jobs))
+        tasks = [asyncio.create_task(self._make(form, job, turns)) for job in jobs]
         try:
             return form.body(await asyncio.gather(*tasks))
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _make(self, form: Form, job: Choice) -> Done:
+    async def _make(self, form: Form, job: Choice, turns: Turns) -> Done:
         completion = Completion((), (), "length")
-        if job.sampling.max_tokens:
-            completion = await self.engine.sample(job.prompt_ids, job.sampling)
-        if not form.top and not (form.echo and form.logprobs):
-            return Done(job, completion)
-        ids = [*job.prompt_ids, *completion.token_ids]
-        start = 1 if form.echo else len(job.prompt_ids)
-        score = await self.engine.score(ids, start, job.sampling.temperature, form.top)
+        async with turns.turn(len(job.prompt_ids), job.sampling):
+            if job.sampling.max_tokens:
+                completion = await self.engine.sample(job.prompt_ids, job.sampling)
+            if not form.top and not (form.echo and form.logprobs):
+                return Done(job, completion)
+            ids = [*job.prompt_ids, *completion.token_ids]
+            start = 1 if form.echo else len(job.prompt_ids)
+            score = await self.engine.score(ids, start, job.sampling.temperature, form.top)
         return Done(job, completion, score)
 
     async def stream(
@@ -244,7 +210,8 @@ class Service:
         """Make all choices and yield chunks as their tokens come."""
         events: asyncio.Queue[_Event] = asyncio.Queue()
         states = [_Streamed.of(form, job) for job in jobs]
-        tasks = [asyncio.create_task(self._speak(state.job, events)) for state in states]
+        turns = self.admission.turns(len(jobs))
+        tasks = [asyncio.create_task(self._speak(state.job, events, turns)) for state in states]
         finished: list[Completion] = []
         try:
             while len(finished) < len(jobs):
@@ -270,15 +237,15 @@ class Service:
             for task in tasks:
                 task.cancel()
 
-    async def _speak(self, job: Choice, events: asyncio.Queue[_Event]) -> None:
+    async def _speak(self, job: Choice, events: asyncio.Queue[_Event], turns: Turns) -> None:
+        def heard(token: int, logprob: float) -> None:
+            events.put_nowait((job.index, (token, logprob)))
+
         try:
-            done = await self.engine.sample(
-                job.prompt_ids,
-                job.sampling,
-                lambda token, logprob: events.put_nowait((job.index, (token, logprob))),
-            )
+            async with turns.turn(len(job.prompt_ids), job.sampling):
+                done = await self.engine.sample(job.prompt_ids, job.sampling, heard)
             events.put_nowait((job.index, done))
-        except Exception as error:  # whoever streams reports it
+        except Exception as error:  # the stream reports it
             events.put_nowait((job.index, error))
 
 
@@ -338,7 +305,3 @@ def _streamable(form: Form, asked: GenerationBody) -> Form:
     if asked.stream and (form.top or form.echo):
         raise Refusal("the logprobs of other tokens, and echo, cannot be streamed")
     return form
-
-
-def _copied(tokenizer: HFTokenizer) -> HFTokenizer:
-    return HFTokenizer(copy.deepcopy(tokenizer.hf), tokenizer.vocab_size, tokenizer.end_ids)

@@ -21,8 +21,20 @@ class RequestLimits:
     window: int = 1 << 30
     """Tokens of a prompt and its reply together; the model's own window if that is smaller."""
     requests: int = 1024
-    """Choices being made at once; more are refused with status 429, for the client to retry."""
+    """Choices being made or waited for at once; more are refused with status 429, to be retried."""
+    tokens: int = 1 << 22
+    """Tokens that all choices of one request may have together, their prompts included."""
     body_bytes: int = 16 << 20
+    values: int = 1 << 17
+    """Values in the JSON of one request, such as token ids; a whole window of them at least."""
+    connections: int = 2048
+    """Open at once; beyond them, those without a request are closed, the idlest first."""
+    head_seconds: float = 10.0
+    """Time for a request's head ..."""
+    body_seconds: float = 60.0
+    """... and for its body."""
+    write_seconds: float = 60.0
+    """Time in which a client must take what it is sent."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,13 @@ class ServeConfig:
             "limits.max-tokens": self.limits.max_tokens,
             "limits.window": self.limits.window,
             "limits.requests": self.limits.requests,
+            "limits.tokens": self.limits.tokens,
             "limits.body-bytes": self.limits.body_bytes,
+            "limits.values": self.limits.values,
+            "limits.connections": self.limits.connections,
+            "limits.head-seconds": self.limits.head_seconds,
+            "limits.body-seconds": self.limits.body_seconds,
+            "limits.write-seconds": self.limits.write_seconds,
         }
         for name, value in positive.items():
             if value <= 0:

@@ -55,7 +55,9 @@ class Growing:
     def _certain(self) -> int:
         """Return how many characters stay as they are, whatever comes."""
         text = self.text
-        certain = min((_start_of(stop, text) for stop in self.stops), default=len(text))
+        # Nothing before what was given can begin a stop text: it would have been found then.
+        given = self.given
+        certain = min((_start_of(stop, text, given) for stop in self.stops), default=len(text))
         if self.held:
             start = self.begin(text)
             at = _start_of(self.held, text, start)
