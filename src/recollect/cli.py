@@ -30,8 +30,11 @@ may."""
 USAGE = """recollect: train and evaluate LLM memory agents with reinforcement learning
 
   recollect train [PRESET] [--any.setting value]   train an agent; --dry-run shows what it would do
+  recollect train RUN [--any.setting value]        continue a run from its folder
+  recollect runs [FOLDER]                          list the runs: score, steps, state
   recollect train PRESET --engine verl [...] [-- verl's own settings]     the same on a Ray cluster
-  recollect eval PRESET [--any.setting value]      held-out accuracy of a preset, at several lengths
+  recollect eval RUN [--model ...] [--n ...]       held-out accuracy of a run's model, as it trained
+  recollect eval PRESET [--any.setting value]      the same with a preset's settings
   recollect eval --tasks ... --agents ... --model  agents side by side on task families
   recollect replay FOLDER [--metrics ...]          score a stored evaluation again
   recollect judge-check --url URL                  how often a judge errs on labelled answers
@@ -183,12 +186,17 @@ def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
         import tyro
 
         from recollect.config.arguments import CHOOSING, settings_registry, take_parts, with_parts
-        from recollect.config.presets import preset
         from recollect.config.published import Arguments
+        from recollect.config.starting import is_run, starting_point, trained
 
     name = args.pop(0) if args and not args[0].startswith("-") else default_preset
     names, args = take_parts(args)
-    given = with_parts(Arguments.of(preset(name)), names)
+    start = starting_point(name)
+    if verb == "eval":
+        args = [EVAL_NAMES.get(word, word) for word in args]
+        if is_run(name) and "--model.path" not in args:
+            start = trained(start)
+    given = with_parts(Arguments.of(start), names)
     return tyro.cli(
         given.kind,
         default=given,
@@ -352,6 +360,23 @@ def _doctor(args: list[str]) -> int:
     return doctor(open_console())
 
 
+EVAL_NAMES = {"--model": "--model.path", "--n": "--val.tasks"}
+"""What `recollect eval RUN` shares with `recollect eval --tasks`, by the names of a run."""
+
+
+def _runs(args: list[str]) -> int:
+    if args in (["-h"], ["--help"]) or len(args) > 1:
+        print("usage: recollect runs [-h] [FOLDER]\n\nList the runs in FOLDER, or in runs/.")
+        return 0 if len(args) == 1 else 2
+    with importing():
+        from pathlib import Path
+
+        from recollect.commands.runs import show_runs
+        from recollect.display import open_console
+
+    return show_runs(Path(args[0] if args else "runs"), open_console())
+
+
 VERBS: dict[str, Callable[[list[str]], int]] = {
     "train": _train,
     "eval": _eval,
@@ -360,6 +385,7 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "judge-check": _judge_check,
     "report": _report,
     "stages": _stages,
+    "runs": _runs,
     "data": _data,
     "doctor": _doctor,
 }

@@ -1,4 +1,7 @@
-"""`recollect eval PRESET`: what a training run validates on, at several lengths. Stores nothing."""
+"""`recollect eval RUN` or `PRESET`: what a run validates on, as its report card does.
+
+Stores nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,26 @@ def run_held_out(config: TrainConfig) -> int:
     console = open_console()
     with console.status("loading") as status:
         rows = asyncio.run(evaluate(config, StatusLine(status)))
-    lines = [([f"{times}x the text"], result) for times, result in rows.items()]
+    lines = [([name], result) for name, result in rows.items()]
     console.print(accuracy_table([Text("Held-out accuracy", "bold")], lines))
     return 1 if all(result.failed == result.n for result in rows.values()) else 0
 
 
-async def evaluate(config: TrainConfig, watcher: Watcher) -> dict[int, Accuracy]:
-    """Measure at every multiple of the training length that the settings name."""
+async def evaluate(config: TrainConfig, watcher: Watcher) -> dict[str, Accuracy]:
+    """Measure at the training length, and at every multiple of it that the settings name."""
     learner = Learner.open(config, learns=False)
     for note in learner.cast.notes if config.models.fixed else ():
         watcher.note(note)
     try:
-        found: dict[int, Accuracy] = {}
-        for times in config.val.lengths or (1,):
-            groups = await learner.validate(watcher, times)
+        found: dict[str, Accuracy] = {}
+        val = config.val
+        sizes = {1: val.tasks} | {t: val.length_tasks for t in val.lengths if t != 1}
+        for times, tasks in sizes.items():
+            groups = await learner.validate(watcher, times, tasks)
+            name = f"{times}x the text"
             if failed := failures(groups):
-                watcher.note(f"{times}x the text: {failed}")
-            found[times] = accuracy(groups)
+                watcher.note(f"{name}: {failed}")
+            found[name] = accuracy(groups)
         return found
     finally:
         learner.cast.close()

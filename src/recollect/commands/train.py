@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from recollect.accuracy import Accuracy
-from recollect.agents.base import is_ours, part_name
+from recollect.agents.base import part_name
 from recollect.config.modules import copy_sources
 from recollect.config.stored import own_sources, settings_of
 from recollect.config.train import MAY_CHANGE, TrainConfig
@@ -142,24 +143,13 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
             "seed": str(config.seed),
             **_rewards(config, measured),
         },
-        next_command=_next_command(config, run),
+        next_command=f"recollect eval {shlex.quote(str(run.folder))}",
     )
 
 
 def _parameters(outcome: Outcome) -> str:
     adapters = f", {outcome.adapters:,} in adapters" if outcome.adapters else ""
     return f"{outcome.parameters:,} parameters{adapters}"
-
-
-def _next_command(config: TrainConfig, run: Run) -> str:
-    """Measure what was trained, with the same models in the roles that were fixed.
-
-    Nothing can be typed for settings that began with no preset, or for an agent of one's own.
-    """
-    if not config.preset or not is_ours(config.agent):
-        return ""
-    fixed = "".join(f" --models.{r} {getattr(config.models, r)}" for r in config.models.fixed)
-    return f"recollect eval {config.preset} --model.path {run.folder / 'model'}{fixed}"
 
 
 def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, str]:

@@ -46,7 +46,7 @@ class EmbedConfig:
 
 
 MAY_CHANGE = (
-    *("code", "folder", "keep", "resume", "save_freq", "steps", "trackers"),
+    *("code", "folder", "keep", "name", "resume", "save_freq", "steps", "trackers"),
     *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
     *("rollout.keep_groups",),
     *("models.memory", "models.answer", "models.api_key_env", "models.timeout"),

@@ -1,0 +1,83 @@
+"""`recollect runs`: every run in a folder in one table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from recollect.errors import UserError
+from recollect.files import lock
+from recollect.foreign import shown
+from recollect.runs.run import read_records
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """What the table says about one run."""
+
+    name: str
+    tasks: str
+    agent: str
+    steps: str
+    score: str
+    state: str
+
+
+def show_runs(folder: Path, console: Console) -> int:
+    """Print the table; a folder without runs is a mistake."""
+    lines = list(list_runs(folder))
+    if not lines:
+        raise UserError(f"there are no runs in {folder}", "name a folder: recollect runs FOLDER")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("run", "tasks", "agent", "steps", "best held-out accuracy", "state"):
+        table.add_column(name, overflow="fold")
+    for line in lines:
+        table.add_row(*(shown(text) for text in vars(line).values()))
+    console.print(table)
+    return 0
+
+
+def list_runs(folder: Path) -> Iterator[RunLine]:
+    """Describe the runs in a folder, and those one folder down, by their names."""
+    for path in sorted({*folder.glob("config.json"), *folder.glob("*/config.json")}):
+        yield describe(path.parent)
+    for path in sorted(folder.glob("*/*/config.json")):
+        yield describe(path.parent)
+
+
+def describe(folder: Path) -> RunLine:
+    """Read a run's line from its settings and metrics; a damaged one says so."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        rows = list(read_records(folder))
+        tasks, agent = (_name(config[part]) for part in ("tasks", "agent"))
+        wanted = int(config["steps"])
+    except (UserError, OSError, ValueError, KeyError, TypeError) as error:
+        return RunLine(str(folder), "", "", "", "", f"damaged: {str(error).splitlines()[0]}")
+    done = max((int(row["step"]) for row in rows), default=0)
+    measured = [row for row in rows if row.get("val/accuracy") is not None]
+    best = max(measured, key=lambda row: float(row["val/accuracy"]), default=None)
+    score = "not measured"
+    if best:
+        span = f"[{best['val/low']:.3f}, {best['val/high']:.3f}]"
+        score = f"{best['val/accuracy']:.3f} {span} at step {best['step']}"
+    return RunLine(str(folder), tasks, agent, f"{done} of {wanted}", score, state_of(folder))
+
+
+def state_of(folder: Path) -> str:
+    """Tell whether a run is under way, finished or stopped."""
+    try:
+        lock(folder).close()
+    except UserError:
+        return "running"
+    return "finished" if (folder / "model" / "config.json").is_file() else "stopped"
+
+
+def _name(part: Any) -> str:
+    return str(part["class"]).rpartition(":")[2] if isinstance(part, dict) else str(part)

@@ -1,0 +1,43 @@
+"""What a run starts from: a preset, or the folder of an earlier run with all of its settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from recollect.config.presets import PRESETS, preset
+from recollect.config.stored import read_settings
+from recollect.config.train import TrainConfig
+from recollect.errors import UserError
+
+
+def is_run(name: str) -> bool:
+    """Tell whether a name is the folder of a run, or its config.json."""
+    path = Path(name).expanduser()
+    return name not in PRESETS and (path / "config.json" if path.is_dir() else path).is_file()
+
+
+def starting_point(name: str) -> TrainConfig:
+    """Return the settings of a preset, or those of a run by its folder."""
+    path = Path(name).expanduser()
+    if is_run(name):
+        folder = path if path.is_dir() else path.parent
+        config = read_settings(folder / "config.json")
+        # A folder that was moved, or is named from elsewhere, is still that run.
+        return replace(config, folder=folder.parent, name=folder.resolve().name)
+    if path.is_dir() and name not in PRESETS:
+        raise UserError(f"{name} is not the folder of a run: it has no config.json", "check it")
+    return preset(name)
+
+
+def trained(config: TrainConfig) -> TrainConfig:
+    """Return a run's settings with the model that it trained."""
+    folder = config.folder / config.name / "model"
+    if not (folder / "config.json").is_file():
+        raise UserError(
+            f"{config.folder / config.name} has no trained model yet",
+            f"finish it with recollect train {config.folder / config.name}, or name a model:"
+            " --model FOLDER",
+        )
+    whole = replace(config.model.lora, rank=0)  # adapters are part of the exported weights
+    return replace(config, model=replace(config.model, path=str(folder), lora=whole))
