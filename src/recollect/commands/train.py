@@ -11,7 +11,7 @@ from typing import Any
 from recollect.accuracy import Accuracy
 from recollect.agents.base import part_name
 from recollect.config.modules import copy_sources
-from recollect.config.stored import own_sources, settings_of
+from recollect.config.stored import own_sources, read_settings, settings_of
 from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.display import (
     Display,
@@ -143,13 +143,22 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
             "seed": str(config.seed),
             **_rewards(config, measured),
         },
-        next_command=f"recollect eval {shlex.quote(str(run.folder))}",
+        next_command=_next_command(run),
     )
 
 
 def _parameters(outcome: Outcome) -> str:
     adapters = f", {outcome.adapters:,} in adapters" if outcome.adapters else ""
     return f"{outcome.parameters:,} parameters{adapters}"
+
+
+def _next_command(run: Run) -> str:
+    """Measure what was trained; nothing if its settings cannot be read back from the folder."""
+    try:
+        read_settings(run.folder / "config.json")
+    except UserError:  # such as an agent that was defined in no file
+        return ""
+    return f"recollect eval {shlex.quote(str(run.folder))}"
 
 
 def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, str]:
