@@ -8,7 +8,7 @@ mostly one of the asked kind, and answer with the word in the memory. Which ment
 taught: the teacher overwrites its memory more often than not, whatever the question says. That
 this is wrong, and what would be right, only the reward can tell. With --guess there is a second
 habit to unlearn, in the other role: to answer with any word of the asked kind, unread.
-CPU, one thread, about 90 seconds; the same weights every time on the same machine.
+CPU, one thread, about four minutes; the same weights every time on the same machine.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=DEMO_MODEL)
     parser.add_argument("--guess", type=float, default=0.0)
-    parser.add_argument("--tasks", type=int, default=10_000)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--tasks", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--lr", type=float, default=6e-3)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -30,7 +30,7 @@ from recollect.tasks.haystacks.babilong import BabiLong
 from recollect.tasks.haystacks.ruler import Ruler
 from recollect.tasks.made.ledger import Ledger
 from recollect.tasks.made.ledger_folder import LedgerFiles
-from recollect.tasks.made.recall import Recall
+from recollect.tasks.made.recall import DIARY, Recall
 from recollect.tasks.made.world import World
 
 DEMO_MODEL = Path(__file__).parents[1] / "demo" / "base"
@@ -41,7 +41,7 @@ PRESETS: dict[str, TrainConfig] = {
     "demo": TrainConfig(
         name="demo",
         model=ModelConfig(path=str(DEMO_MODEL), device="cpu", threads=1, cache_gib=1.0),
-        tasks=Recall(chunks=3, keep="first", updates=0.9, distractors=2, filler=0, wording="plain"),
+        tasks=DIARY,
         agent=FoldAgent(
             chunk_size=None,
             max_memory_tokens=3,

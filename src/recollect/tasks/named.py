@@ -122,10 +122,15 @@ def refuse(spec: TaskSpec, *parts: str) -> None:
 
 
 def _recall(spec: TaskSpec, folder: Path) -> TaskFamily:
-    from recollect.tasks.made.recall import Recall
+    from recollect.tasks.made.recall import DIARY, Recall
 
-    refuse(spec, "variant", "documents", "position")
-    return replace(Recall(), chunks=_chunks(Recall(chunks=32), spec.length or 1024))
+    refuse(spec, "documents", "position")
+    if spec.variant not in ("", "diary"):
+        raise UserError(f"recall has no variant {spec.variant!r}", "write recall or recall:diary")
+    if spec.variant and not spec.length:
+        return DIARY
+    family = DIARY if spec.variant else Recall()
+    return replace(family, chunks=_chunks(replace(family, chunks=32), spec.length or 1024))
 
 
 def _ledger(spec: TaskSpec, folder: Path) -> TaskFamily:

@@ -33,6 +33,16 @@ def mentions(task: Task, question: Question) -> list[tuple[int, str]]:
     ]
 
 
+def facts_of(task: Task) -> list[tuple[str, str]]:
+    """Read an English story as a person would: the person and the category of every fact."""
+    frames = [f.replace("{value}", r"\w+").replace(".", r"\.") for f in ENGLISH.facts]
+    found = []
+    for frame in frames:
+        named = frame.replace("{person}", r"(?P<p>[A-Z]\w+)").replace("{category}", r"(?P<c>\w+)")
+        found += [(m["p"], m["c"]) for m in re.finditer(named, " ".join(task.chunks))]
+    return found
+
+
 @pytest.mark.parametrize("keep", ["first", "latest", "either"])
 @pytest.mark.parametrize("chunks", [1, 3, 40])
 def test_an_independent_reader_finds_every_answer(keep, chunks):
@@ -47,8 +57,9 @@ def test_an_independent_reader_finds_every_answer(keep, chunks):
             i, value = found[0 if first else -1]
             assert question.answers == (value,)
             assert question.evidence == (i,)
-            # The answer is told once, so a reader who keeps another mention is always wrong.
-            assert [v for _, v in found].count(value) == 1
+            # All values are told equally often: the answer's number of mentions says nothing.
+            counts = Counter(v for _, v in found)
+            assert max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_facts_are_overwritten():
@@ -72,10 +83,10 @@ def test_distractors_share_the_person_or_the_category():
         asked = re.search(r"favourite (\w+) that (\w+) named", task.questions[0].text)
         assert asked
         category, person = asked.groups()
-        told = re.findall(r"(\w+)'s favourite (\w+) is", " ".join(task.chunks))
+        told = facts_of(task)
         same_person += any(p == person and c != category for p, c in told)
         same_category += any(p != person and c == category for p, c in told)
-    assert same_person > 50 and same_category > 50
+    assert same_person > 80 and same_category > 80
 
 
 def test_a_task_depends_on_its_seed_split_and_index_only():

@@ -7,6 +7,8 @@ agents or models.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar, Literal
@@ -14,11 +16,14 @@ from typing import ClassVar, Literal
 from recollect.errors import UserError
 from recollect.seeds import derive
 from recollect.tasks.base import Split
-from recollect.tasks.made.ledger_book import Book, Transaction, draw_book
+from recollect.tasks.made.ledger_book import CATEGORIES, Book, Transaction, draw_book
 from recollect.tasks.made.ledger_questions import KINDS, Kind, ask
 from recollect.tasks.made.ledger_talk import dialogue
 from recollect.types import Question, Task
 
+_DAY = re.compile(r"(?m)^\[(\d{4,}-\d\d-\d\d)\]")
+_PRICE = re.compile(r"\$(\d+\.\d\d)")
+_DRAWS = 20
 _MOST_SESSIONS = 1_000_000  # twice as many days still end before the year 9999
 
 
@@ -86,23 +91,35 @@ class Ledger:
             Random(derive("ledger", seed, split, index, part)) for part in ("talk", "questions")
         )
         book = self.book(index, seed, split)
-        chunks = tuple(dialogue(spent, spent[0].day, self.max_chatter, talk) for spent in book)
+        chunks = tuple(dialogue(s, s[0].day, self._idle(len(s), talk), talk) for s in book)
         name = f"ledger-{split}-{seed}-{index}-of-{self.sessions}-sessions"
         return Task(name, chunks, self._questions(book, asking), self.name)
 
+    def _idle(self, payments: int, rng: Random) -> int:
+        """Return how many idle exchanges a session has: fewer where it has many payments, so that
+        its length does not say how many it has."""
+        return min(self.max_chatter, self.max_transactions - payments + rng.randint(0, 1))
+
+    def guesses(self, task: Task, question: Question | None = None) -> list[str]:
+        """Return what a question of its kind can be answered with, or any question."""
+        kind = question.category if question else ""
+        days = dict.fromkeys(_DAY.findall("\n".join(task.chunks)))
+        amounts = dict.fromkeys(_PRICE.findall("\n".join(task.chunks)))
+        by_kind = {"max_scene": list(CATEGORIES), "max_frequency_date": list(days)}
+        if question is None:
+            return [*CATEGORIES, *days, *amounts]
+        return by_kind.get(kind, list(amounts))
+
     def _questions(self, book: Book, rng: Random) -> tuple[Question, ...]:
         found: dict[str, Question] = {}
-        # A kind that only repeats itself drops out: a short ledger has few questions of some kinds.
-        turns = {kind: 0 for kind in rng.sample(self.kinds, len(self.kinds))}
-        while turns and len(found) < self.questions:
-            for kind in list(turns):
-                read = len(book) if self.positions == "end" else rng.randint(1, len(book))
-                question = ask(kind, book[:read], rng)
-                turns[kind] = turns[kind] + 1 if question.text in found else 0
-                if turns[kind] > 20 or kind == "total_amount":
-                    del turns[kind]
-                position = None if read == len(book) else read - 1
-                found.setdefault(question.text, replace(question, position=position))
+        kinds = rng.sample(self.kinds, len(self.kinds))
+        while kinds and len(found) < self.questions:
+            for kind in list(kinds):
+                question = self._new_question(kind, book, found, rng)
+                if question:
+                    found[question.text] = question
+                if not question or kind == "total_amount":
+                    kinds.remove(kind)
         if len(found) < self.questions and not self.fewer:
             raise UserError(
                 f"a ledger of {self.sessions} sessions has only {len(found)} questions of these"
@@ -110,3 +127,14 @@ class Ledger:
                 "ask fewer questions, or set more sessions or kinds, or --tasks.fewer",
             )
         return tuple(list(found.values())[: self.questions])
+
+    def _new_question(
+        self, kind: Kind, book: Book, found: Mapping[str, Question], rng: Random
+    ) -> Question | None:
+        """Draw a question of a kind that was not asked yet; a short ledger has few of some."""
+        for _ in range(_DRAWS):
+            read = len(book) if self.positions == "end" else rng.randint(1, len(book))
+            question = ask(kind, book[:read], rng)
+            if question.text not in found:
+                return replace(question, position=None if read == len(book) else read - 1)
+        return None

@@ -1,5 +1,7 @@
 """The questions about a ledger: eight kinds, each answered from the books, exactly.
 
+Ranges cover every session equally often, and where the largest of something is asked for, the
+answer is drawn before the range: so the largest of the whole ledger is no better a guess than any.
 Knows nothing of how the sessions are worded.
 """
 
@@ -48,14 +50,39 @@ class _Span:
 
 
 def _draw_span(book: Book, rng: Random) -> _Span:
-    """Draw which sessions a range covers, then end it anywhere before the next ones."""
-    first, last = sorted(rng.choices(range(len(book)), k=2))
-    days = [session[0].day for session in book]
-    before = days[first - 1] if first else days[first] - timedelta(days=30)
-    after = days[last + 1] if last + 1 < len(book) else days[last] + timedelta(days=30)
-    start = days[first] - timedelta(days=rng.randrange((days[first] - before).days))
-    end = days[last] + timedelta(days=rng.randrange((after - days[last]).days))
+    """Draw which sessions a range covers: it may begin before the first and end after the last, so
+    that the first and the last are covered as often as those in the middle."""
+    length = rng.randint(1, len(book))
+    start = rng.randint(1 - length, len(book) - 1)
+    return _dated(book, max(0, start), min(len(book), start + length) - 1, rng)
+
+
+def _span_around(book: Book, session: int, rng: Random) -> _Span:
+    """Draw a range that covers a session, short ones as often as long ones."""
+    length = round(len(book) ** rng.random())
+    start = rng.randint(session - length + 1, session)
+    return _dated(book, max(0, start), min(len(book), start + length) - 1, rng)
+
+
+def _dated(book: Book, first: int, last: int, rng: Random) -> _Span:
+    """End a range anywhere before the next sessions."""
+    days = [book[i][0].day if 0 <= i < len(book) else None for i in (first - 1, last + 1)]
+    begins, ends = book[first][0].day, book[last][0].day
+    before, after = days[0] or begins - timedelta(days=30), days[1] or ends + timedelta(days=30)
+    start = begins - timedelta(days=rng.randrange((begins - before).days))
+    end = ends + timedelta(days=rng.randrange((after - ends).days))
     return _Span(start, end, [t for session in book[first : last + 1] for t in session])
+
+
+def _span_won(
+    book: Book, sessions: Sequence[int], wins: Callable[[_Span], bool], rng: Random
+) -> _Span | None:
+    """Draw a range around one of some sessions until what was chosen is the largest in it."""
+    for _ in range(_TRIES):
+        span = _span_around(book, rng.choice(sessions), rng)
+        if wins(span):
+            return span
+    return None
 
 
 def ask(kind: Kind, book: Book, rng: Random) -> Question:
@@ -67,6 +94,7 @@ def ask(kind: Kind, book: Book, rng: Random) -> Question:
 
 Asked = tuple[str, str, list[Transaction]]
 """A question's text, its answer, and the transactions that must be known for it."""
+_TRIES = 60
 _AMOUNT = " Answer with an amount such as 12.50."
 
 
@@ -95,37 +123,64 @@ def _total_in_range(book: Book, rng: Random) -> Asked:
 
 
 def _max_scene(book: Book, rng: Random) -> Asked:
-    span = _draw_span(book, rng)
-    totals: Counter[str] = Counter()
-    for t in span.spent:
-        totals[t.category] += t.cents
+    at: dict[str, list[int]] = {}
+    for i, session in enumerate(book):
+        for category in {t.category for t in session}:
+            at.setdefault(category, []).append(i)
+    drawn = (
+        _scene_span(book, category, at[category], rng)
+        for category in rng.sample(sorted(at), len(at))
+    )
+    span = next((span for span in drawn if span), None) or _draw_span(book, rng)
     text = (
         f"In which category did I spend the most {span.words}? If several are equal, name them all"
         " in alphabetical order, separated by commas."
     )
-    return text, top(totals), span.spent
+    return text, ", ".join(_top_scenes(span)), span.spent
+
+
+def _scene_span(book: Book, category: str, at: Sequence[int], rng: Random) -> _Span | None:
+    return _span_won(book, at, lambda span: category in _top_scenes(span), rng)
+
+
+def _top_scenes(span: _Span) -> list[str]:
+    totals: Counter[str] = Counter()
+    for t in span.spent:
+        totals[t.category] += t.cents
+    return largest(totals)
 
 
 def _max_frequency_date(book: Book, rng: Random) -> Asked:
-    span = _draw_span(book, rng)
+    at = rng.randrange(len(book))
+    day = book[at][0].day.isoformat()
+    span = _span_won(book, [at], lambda span: day in _busiest(span), rng) or _dated(
+        book, at, at, rng
+    )
     text = (
         f"On which date did I have the most transactions {span.words}? Answer with a date such as"
         " 2023-12-31. If several are equal, give them all, earliest first, separated by commas."
     )
-    return text, top(Counter(t.day.isoformat() for t in span.spent)), span.spent
+    return text, ", ".join(_busiest(span)), span.spent
+
+
+def _busiest(span: _Span) -> list[str]:
+    return largest(Counter(t.day.isoformat() for t in span.spent))
 
 
 def _max_single_amount(book: Book, rng: Random) -> Asked:
-    span = _draw_span(book, rng)
+    at = rng.choice([t for session in book for t in session]).session
+    most = max(t.cents for t in book[at])
+    won = _span_won(book, [at], lambda span: max(t.cents for t in span.spent) == most, rng)
+    span = won or _dated(book, at, at, rng)
     text = f"What was the largest single amount I spent {span.words}?"
-    return text + _AMOUNT, money(max(t.cents for t in span.spent)), span.spent
+    return text + _AMOUNT, money(most), span.spent
 
 
 def _scene_on_date(book: Book, rng: Random) -> Asked:
-    session = rng.choice(book)
-    category = rng.choice(sorted({t.category for t in session}))
-    spent = [t for t in session if t.category == category]
-    text = f"How much did I spend in the category {category} on {session[0].day}?"
+    # Any payment with the same chance: those of short sessions would else be asked more often.
+    chosen = rng.choice([t for session in book for t in session])
+    spent = [t for t in book[chosen.session] if t.category == chosen.category]
+    text = f"How much did I spend in the category {chosen.category} on {chosen.day}?"
     return text + _AMOUNT, _total(spent), spent
 
 
@@ -152,10 +207,10 @@ _ASK: Mapping[Kind, Callable[[Book, Random], Asked]] = MappingProxyType(
 )
 
 
-def top(counts: Mapping[str, int]) -> str:
+def largest(counts: Mapping[str, int]) -> list[str]:
     """Name the keys with the largest count, all of them if several tie, sorted."""
     most = max(counts.values())
-    return ", ".join(sorted(key for key, count in counts.items() if count == most))
+    return sorted(key for key, count in counts.items() if count == most)
 
 
 def _total(spent: Sequence[Transaction]) -> str:

@@ -193,8 +193,8 @@ CLOSINGS = (
 )
 
 
-def dialogue(payments: Sequence[Payment], day: date, max_chatter: int, rng: Random) -> str:
-    """Word a session as a talk, its idle exchanges anywhere between the others."""
+def dialogue(payments: Sequence[Payment], day: date, idle: int, rng: Random) -> str:
+    """Word a session as a talk, with idle exchanges anywhere between the others."""
     exchanges = [
         [
             line.format(amount=payment.amount, item=payment.item, category=payment.category)
@@ -202,8 +202,7 @@ def dialogue(payments: Sequence[Payment], day: date, max_chatter: int, rng: Rand
         ]
         for payment in payments
     ]
-    idle = min(rng.randint(0, max_chatter), len(CHATTER))
-    for lines in rng.sample(CHATTER, idle):
+    for lines in rng.sample(CHATTER, min(idle, len(CHATTER))):
         exchanges.insert(rng.randint(0, len(exchanges)), say(lines, rng))
     first, last = say((rng.choice(OPENINGS), rng.choice(CLOSINGS)), rng)
     spoken = [first, *chain.from_iterable(exchanges), last]

@@ -1,110 +1,41 @@
-"""Recall: who chose what, told over many chunks, where one mention of several counts.
+"""Recall: who chose what, over many chunks, where one mention of several counts.
 
 A subject is a person and a category (Maria's fruit). Each question asks for the first or the
-latest value of its subject; its other mentions do not count, and distractors are about subjects
-that are never asked. Made from a seed; nothing is downloaded. Knows nothing of agents or models.
+latest value of its subject; its other mentions do not count, and other subjects are told beside
+it. Which subject is asked is drawn after the text, among subjects that follow one law: no rule that
+does not read the question beats a guess. Made from a seed; nothing is downloaded. Knows nothing of
+agents or models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 from random import Random
-from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from recollect.errors import UserError
 from recollect.seeds import derive
+from recollect.tasks.made.cast import Cast
+from recollect.tasks.made.tracks import Track, draw_presence, spread_values
+from recollect.tasks.made.wordings import (
+    ENGLISH,
+    PLAIN,
+    WORDINGS,
+    Keep,
+    Subject,
+    Wording,
+)
 from recollect.types import Question, Task
 
-Keep = Literal["latest", "first"]
+__all__ = ["ENGLISH", "PLAIN", "WORDINGS", "Recall", "Wording"]
+
 Split = Literal["train", "test"]
-Subject = tuple[str, str]
-"""A person and a category."""
+Story = list[list[tuple[float, str]]]
+"""A chunk is a list of (place, sentence), put in order at the end."""
 
 _ATTEMPTS = 256  # each draw falls into the wanted split with chance 1/2
-
-
-@dataclass(frozen=True)
-class Wording:
-    """The words a story is made of, and its sentences with {person}, {category} and {value}."""
-
-    people: tuple[str, ...]
-    values: Mapping[str, tuple[str, ...]]
-    """Per category; no value belongs to two."""
-    facts: tuple[str, ...]
-    questions: Mapping[Keep, str]
-    filler: tuple[str, ...] = ()
-    """Sentences that say nothing about anybody."""
-
-    @property
-    def subjects(self) -> list[Subject]:
-        return [(person, category) for person in self.people for category in self.values]
-
-
-_VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "fruit": ("mango", "pear", "plum", "apple", "grape", "melon", "cherry", "lemon"),
-        "colour": ("red", "blue", "green", "pink", "white", "black", "yellow", "purple"),
-        "sport": ("tennis", "chess", "rugby", "golf", "judo", "boxing", "rowing", "skiing"),
-        "metal": ("gold", "silver", "copper", "iron", "tin", "zinc", "nickel", "brass"),
-        "animal": ("otter", "falcon", "tiger", "badger", "heron", "lynx", "seal", "gecko"),
-        "city": ("Lisbon", "Oslo", "Kyoto", "Quito", "Cairo", "Dublin", "Hanoi", "Perth"),
-        "instrument": ("cello", "flute", "harp", "oboe", "banjo", "piano", "trumpet", "drum"),
-        "tree": ("oak", "birch", "maple", "willow", "cedar", "elm", "aspen", "pine"),
-    }
-)
-
-PLAIN = Wording(
-    people=("I",),
-    values=_VALUES,
-    facts=("I chose {value}.",),
-    questions=MappingProxyType(
-        {
-            "first": "Which {category} did I choose first?",
-            "latest": "Which {category} did I choose last?",
-        }
-    ),
-)
-"""A diary in a small closed vocabulary: the words the demo's model knows."""
-
-ENGLISH = Wording(
-    people=(
-        *("Amira", "Bruno", "Chiara", "Daniel", "Elena", "Farid", "Greta", "Hassan"),
-        *("Ingrid", "Jonas", "Keiko", "Lukas", "Maria", "Nadia", "Oscar", "Pablo"),
-        *("Quentin", "Rosa", "Samir", "Tomas", "Ursula", "Victor", "Wanda", "Yusuf"),
-    ),
-    values=_VALUES,
-    facts=(
-        "{person}'s favourite {category} is now {value}.",
-        "As for a favourite {category}, {person} has settled on {value}.",
-        "{person} said that the best {category} of all is {value}.",
-        "When asked about a favourite {category}, {person} answered {value}.",
-    ),
-    questions=MappingProxyType(
-        {
-            "first": "What was the first favourite {category} that {person} named?",
-            "latest": "What is the latest favourite {category} that {person} named?",
-        }
-    ),
-    filler=(
-        "It rained for most of the afternoon.",
-        "The shop on the corner opened an hour late.",
-        "Somebody had left the gate open again.",
-        "A bus went past without stopping.",
-        "The meeting was moved to the larger room.",
-        "Nobody could find the key to the cupboard.",
-        "The road by the river was closed for repairs.",
-        "Two letters arrived, both for the neighbours.",
-        "The kettle took a long time to boil.",
-        "They talked about the weather for a while.",
-        "The printer was out of paper.",
-        "A light was still on upstairs.",
-    ),
-)
-"""Sentences for real language models."""
-
-WORDINGS: Mapping[str, Wording] = MappingProxyType({"english": ENGLISH, "plain": PLAIN})
+_MOST_TRACKS = 64
 
 
 @dataclass(frozen=True)
@@ -186,6 +117,12 @@ class Recall:
         """Return the same family with so many times as many chunks."""
         return replace(self, chunks=self.chunks * times)
 
+    def guesses(self, task: Task, question: Question | None = None) -> list[str]:
+        """Return what a question of its kind can be answered with, or any question."""
+        known = self.words.values.values()
+        asked = question.answers[0] if question else None
+        return [value for values in known if asked is None or asked in values for value in values]
+
     def tasks(self, n: int, seed: int = 0, split: Split = "train", start: int = 0) -> list[Task]:
         """Make tasks `start` to `start + n - 1` of a split."""
         return [self.task(i, seed, split) for i in range(start, start + n)]
@@ -209,48 +146,90 @@ class Recall:
         )
 
     def _story(self, rng: Random) -> tuple[tuple[str, ...], tuple[Question, ...]]:
-        asked = rng.sample(self.words.subjects, self.questions)
-        # A chunk is a list of (place, sentence), put in order at the end.
-        story: list[list[tuple[float, str]]] = [[] for _ in range(self.chunks)]
-        questions = tuple(self._plant(subject, story, rng) for subject in asked)
-        others = [subject for subject in self.words.subjects if subject not in asked]
-        near = [o for o in others if any(o[0] == s[0] or o[1] == s[1] for s in asked)] or others
+        tracks, spare = self._tracks(rng)
+        cast = Cast.draw(self.words, len(tracks), self.distractors > 0, rng)
+        story: Story = [[] for _ in range(self.chunks)]
+        for track, subject in zip(tracks, cast.asked, strict=True):
+            self._plant(track, subject, cast, story, rng)
+        others = [(c, cast.draw_other(rng)) for c, n in enumerate(spare) for _ in range(n)]
+        for track in tracks:
+            other = cast.draw_other(rng)
+            others += [(c, other) for c in track.other]
+        if self.distractors:
+            self._fill(others, cast, story, rng)
         for chunk in story:
-            for _ in range(self.distractors):
-                # Half of them share the person or the category with a subject that is asked.
-                subject = rng.choice(rng.choice((near, others)))
-                value = rng.choice(self.words.values[subject[1]])
-                chunk.append((rng.random(), self._fact(subject, value, rng)))
             for _ in range(self.filler):
                 chunk.append((rng.random(), rng.choice(self.words.filler)))
         chunks = tuple(" ".join(text for _, text in sorted(chunk)) for chunk in story)
-        return chunks, questions
+        drawn = rng.sample(range(len(tracks)), self.questions)
+        return chunks, tuple(self._ask(tracks[i], cast.asked[i], cast) for i in drawn)
 
-    def _plant(
-        self, subject: Subject, story: list[list[tuple[float, str]]], rng: Random
-    ) -> Question:
-        """Put a subject's mentions into the story and ask for the one that counts."""
+    def _tracks(self, rng: Random) -> tuple[list[Track], list[int]]:
+        """Draw the tracks that are told, and how many more facts every chunk has room for."""
+        asked = max(1, ceil(self.updates * self.questions), ceil(self.questions / self.chunks))
+        facts = self.distractors + asked
+        most = self._most_tracks if self.distractors else self.questions
+        told = draw_presence(self.chunks, facts, self.updates, most, self.questions, rng)
+        spare = [max(0, facts - len(chunk)) for chunk in told]
+        places: dict[int, list[int]] = {}
+        for c, chunk in enumerate(told):
+            for number in chunk:
+                places.setdefault(number, []).append(c)
+        latest = {"latest": (True,), "first": (False,), "either": (True, False)}[self.keep]
+        tracks = [
+            Track(tuple(found), rng.choice(found), rng.choice(latest))
+            for _, found in sorted(places.items())
+        ]
+        return tracks, spare
+
+    @property
+    def _most_tracks(self) -> int:
+        alone = len(self.words.people) == 1
+        # With one person a subject is a category, and half of these are for what is never asked.
+        return max(self.questions, len(self.words.values) // 2 if alone else _MOST_TRACKS)
+
+    def _plant(self, track: Track, subject: Subject, cast: Cast, story: Story, rng: Random) -> None:
+        """Put a subject's mentions into the story, so that the one that counts is its answer."""
+        values = cast.values[subject[1]]
+        most = min(self.mentions, len(values))
+        chunks = track.asked
+        found = spread_values(
+            [rng.randint(1, most) for _ in chunks],
+            chunks.index(track.evidence),
+            cast.answers[subject],
+            values,
+            track.latest,
+            rng,
+        )
+        for chunk, told in zip(chunks, found, strict=True):
+            places = sorted(rng.random() for _ in told)
+            for place, value in zip(places, told, strict=True):
+                story[chunk].append((place, self._fact(subject, value, rng)))
+                cast.told[value] += 1
+
+    def _fill(
+        self, others: list[tuple[int, Subject]], cast: Cast, story: Story, rng: Random
+    ) -> None:
+        """Tell what is never asked, each time with a value that is rare so far: the totals of all
+        values come out alike."""
+        rng.shuffle(others)
+        for chunk, subject in others:
+            for _ in range(rng.randint(1, self.mentions)):
+                value = cast.rarest(subject[1], rng)
+                story[chunk].append((rng.random(), self._fact(subject, value, rng)))
+                cast.told[value] += 1
+
+    def _ask(self, track: Track, subject: Subject, cast: Cast) -> Question:
+        keep: Keep = "latest" if track.latest else "first"
         person, category = subject
-        keep: Keep = rng.choice(("latest", "first")) if self.keep == "either" else self.keep
-        evidence = rng.randrange(self.chunks)
-        answer = rng.choice(self.words.values[category])
-        stale = [value for value in self.words.values[category] if value != answer]
-        # Only one side of the evidence is open to more mentions: so the evidence is uniform over
-        # the chunks, and reading on is the same kind of step however long the story.
-        side = range(evidence) if keep == "latest" else range(evidence + 1, self.chunks)
-        for at in (evidence, *(i for i in side if rng.random() < self.updates)):
-            values = rng.sample(stale, rng.randint(1, self.mentions))
-            if at == evidence:
-                values[-1 if keep == "latest" else 0] = answer
-            places = sorted(rng.random() for _ in values)
-            story[at] += [
-                (place, self._fact(subject, value, rng))
-                for place, value in zip(places, values, strict=True)
-            ]
         text = self.words.questions[keep].format(person=person, category=category)
-        return Question(text, (answer,), keep, (evidence,))
+        return Question(text, (cast.answers[subject],), keep, (track.evidence,))
 
     def _fact(self, subject: Subject, value: str, rng: Random) -> str:
         person, category = subject
         template = rng.choice(self.words.facts)
         return template.format(person=person, category=category, value=value)
+
+
+DIARY = Recall(chunks=3, keep="first", updates=0.9, distractors=2, filler=0, wording="plain")
+"""The stories of the demo."""

@@ -47,6 +47,8 @@ OBSERVATION = "{person} would pick a {plan}"
 EVENT = "{person} visits {friend}"
 GREETING = "Hi {friend}"
 SINGLE_HOP = 4
+Fact = tuple[str, str, str]
+"""A person, a kind of thing, and the one of it that the person loves."""
 _BASE = re.compile(r"world-(train|test)-(\d+)-(\d+)")
 
 
@@ -98,6 +100,12 @@ class World:
         chunks = tuple(session.text for session in conversation.sessions)
         return Task(namespace, chunks, (question,), self.name, meta)
 
+    def guesses(self, task: Task, question: Question | None = None) -> list[str]:
+        """Return what a question of its kind can be answered with, or any question."""
+        asked = question.answers[0] if question else None
+        known = VALUES.values()
+        return [value for values in known if asked is None or asked in values for value in values]
+
     def size(self, split: Split) -> int | None:
         """Say that there is no end."""
         return None
@@ -115,9 +123,7 @@ class World:
         rng = Random(derive(seed, self.name, split, index))
         people = rng.sample(PEOPLE, 2)
         loved = _draw(people, rng.sample(list(VALUES), self.facts), split, rng)
-        said: list[list[tuple[str, str, str]]] = [[] for _ in range(self.sessions)]
-        for number, fact in enumerate(rng.sample(loved, len(loved))):
-            said[number % self.sessions].append(fact)
+        said = _spread(loved, self.sessions, rng)
         talk: dict[str, Any] = dict(zip(("speaker_a", "speaker_b"), people, strict=True))
         item: dict[str, Any] = {
             "sample_id": f"world-{split}-{seed}-{index}",
@@ -126,6 +132,7 @@ class World:
             "event_summary": {},
             "qa": [],
         }
+        told: dict[Fact, list[str]] = {fact: [] for fact in loved}
         for n, facts in enumerate(said, start=1):
             date = date_of(n)
             who, friend = rng.sample(people, 2)
@@ -134,7 +141,7 @@ class World:
             for at, (person, kind, value) in enumerate(facts, start=2):
                 text = FACT.format(value=value)
                 turns.append({"speaker": person, "dia_id": f"D{n}:{at}", "text": text})
-                item["qa"].append(_asked(person, kind, value, f"D{n}:{at}"))
+                told[person, kind, value].append(f"D{n}:{at}")
             talk[f"session_{n}"], talk[f"session_{n}_date_time"] = turns, date
             item["observation"][f"session_{n}_observation"] = {
                 person: [[OBSERVATION.format(person=person, plan=rng.choice(PLANS)), f"D{n}:1"]]
@@ -142,6 +149,7 @@ class World:
             }
             event = EVENT.format(person=who, friend=friend)
             item["event_summary"][f"events_session_{n}"] = {who: [event], "date": date}
+        item["qa"] = [_asked(*fact, turns) for fact, turns in told.items()]
         return item
 
 
@@ -184,11 +192,9 @@ def date_of(session: int) -> str:
     return f"8 {MONTHS[month]} {2023 + year}"
 
 
-def _draw(
-    people: list[str], kinds: list[str], split: Split, rng: Random
-) -> list[tuple[str, str, str]]:
+def _draw(people: list[str], kinds: list[str], split: Split, rng: Random) -> list[Fact]:
     """Draw what each person loves of each kind; both splits never hold the same of one person."""
-    drawn: list[tuple[str, str, str]] = []
+    drawn: list[Fact] = []
     for kind in kinds:
         taken: set[str] = set()
         for person in people:
@@ -199,11 +205,25 @@ def _draw(
     return drawn
 
 
-def _asked(person: str, kind: str, value: str, evidence: str) -> dict[str, Any]:
+def _spread(loved: list[Fact], sessions: int, rng: Random) -> list[list[Fact]]:
+    """Say everything once, or again where there are more sessions; equally much in each of them.
+
+    A session that says nothing would tell by its length that it holds no evidence.
+    """
+    each = -(-len(loved) // sessions)
+    order = [
+        fact
+        for _ in range(-(-sessions * each // len(loved)))
+        for fact in rng.sample(loved, len(loved))
+    ]
+    return [order[n * each : (n + 1) * each] for n in range(sessions)]
+
+
+def _asked(person: str, kind: str, value: str, evidence: list[str]) -> dict[str, Any]:
     question = QUESTION.format(kind=kind, person=person)
     return {
         "question": question,
         "answer": value,
-        "evidence": [evidence],
+        "evidence": evidence,
         "category": SINGLE_HOP,
     }
