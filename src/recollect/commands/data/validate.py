@@ -38,7 +38,7 @@ class ValidateOptions:
 
 def run_validate(options: ValidateOptions, console: Console) -> int:
     """Print a table for every family that is named; 1 if anything is wrong."""
-    specs, folder = _named(options)
+    specs, folder = _named(options.name)
     failed = 0
     for spec in specs:
         family = OPENERS[spec.name](spec, folder) if folder else open_family(spec, options.data)
@@ -50,20 +50,27 @@ def run_validate(options: ValidateOptions, console: Console) -> int:
     return 1 if failed else 0
 
 
-def _named(options: ValidateOptions) -> tuple[list[TaskSpec], Path | None]:
+def families_named(name: str, data: Path) -> list[tuple[TaskSpec, TaskFamily]]:
+    """Open what was named: tasks as `recollect eval` takes them, a folder or a .jsonl file."""
+    specs, folder = _named(name)
+    return [
+        (spec, OPENERS[spec.name](spec, folder) if folder else open_family(spec, data))
+        for spec in specs
+    ]
+
+
+def _named(name: str) -> tuple[list[TaskSpec], Path | None]:
     """Read what was named: tasks, or where one lies."""
-    place = re.split("[@#]", options.name)[0]
+    place = re.split("[@#]", name)[0]
     if place.endswith(".jsonl") and Path(place).is_file():
         return [TaskSpec("jsonl", place)], None
     if (Path(place) / NAME).is_file():
-        return parse_specs(read_manifest(Path(place)).name + options.name[len(place) :]), Path(
-            place
-        )
-    specs = parse_specs(options.name)
+        return parse_specs(read_manifest(Path(place)).name + name[len(place) :]), Path(place)
+    specs = parse_specs(name)
     unknown = next((spec.name for spec in specs if spec.name not in OPENERS), None)
     if unknown or not specs:
         raise UserError(
-            f"{unknown or options.name!r} is no task, and no folder that `recollect data` wrote",
+            f"{unknown or name!r} is no task, and no folder that `recollect data` wrote",
             f"choose from {', '.join(sorted(OPENERS))}, or name a folder or a .jsonl file",
         )
     return specs, None

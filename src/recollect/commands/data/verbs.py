@@ -116,6 +116,12 @@ def _validate() -> Verb:
     return ValidateOptions, run_validate
 
 
+def _audit() -> Verb:
+    from recollect.commands.data.audit import AuditOptions, run_audit
+
+    return AuditOptions, run_audit
+
+
 VERBS: Mapping[str, Callable[[], Verb]] = MappingProxyType(
     {
         "hotpotqa": _documents("hotpotqa"),
@@ -133,6 +139,7 @@ VERBS: Mapping[str, Callable[[], Verb]] = MappingProxyType(
         "embed": _embed,
         "closed-book": _closed_book,
         "validate": _validate,
+        "audit": _audit,
     }
 )
 """Each is opened only when it is asked for, because some bring Parquet or an embedder."""

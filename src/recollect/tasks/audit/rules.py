@@ -1,0 +1,162 @@
+"""Rules that pick a value or a document: by a feature, by all at once, or by the question's words.
+
+Where a rule leaves several to choose from, it scores what a blind choice among them would. Knows
+nothing of families or tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from recollect.memory.search import K1, B
+from recollect.memory.terms import words
+from recollect.tasks.audit.features import NAMES, Column
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What can be picked for one question, and which of it is right."""
+
+    task: int
+    features: Mapping[str, Column]
+    right: np.ndarray
+    """bool"""
+    unread: float = 0.0
+    """What a guess scores that reads nothing but knows the kind of answer."""
+
+    @property
+    def chance(self) -> float:
+        """What a guess scores: among all of it, or among the answers of the asked kind."""
+        return max(float(self.right.mean()), self.unread)
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A rule: the largest or the smallest figure of a feature, or the one after it."""
+
+    feature: str
+    most: bool
+    second: bool = False
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        known = NAMES.get((self.feature, self.most))
+        known = known or f"{'most' if self.most else 'least'}: {self.feature}"
+        return f"second {known}" if self.second else known
+
+
+_PLACES = {(False, False): 0, (False, True): 1, (True, False): -1, (True, True): -2}
+"""Where a rule's figure is in the order of all: by whether the most is taken, and the second."""
+
+
+def pick_scores(
+    choices: Sequence[Choice], features: Sequence[str]
+) -> Iterator[tuple[Pick, list[float]]]:
+    """Yield every rule of some features with its scores; a guess where too little differs."""
+    for name in features:
+        by_figure = [_right_by_figure(choice, name) for choice in choices]
+        for (most, second), place in _PLACES.items():
+            scores = [
+                shares[place] if len(shares) > second else choice.chance
+                for choice, shares in zip(choices, by_figure, strict=True)
+            ]
+            yield Pick(name, most, second), scores
+
+
+def _right_by_figure(choice: Choice, feature: str) -> list[float]:
+    """Return the share of what is right for every figure of a feature, the smallest first."""
+    _, at = np.unique(choice.features[feature], return_inverse=True)
+    shares: list[float] = (np.bincount(at, choice.right) / np.bincount(at)).tolist()
+    return shares
+
+
+# All features at once
+
+_RIDGE = 1.0
+_ROUNDS = 12
+
+
+def probe_scores(choices: Sequence[Choice], features: Sequence[str]) -> dict[int, float]:
+    """Fit a logistic regression on every other task; return what it scores on the rest, by place.
+
+    It sees how each choice ranks among the others by every feature, and how far from the middle: it
+    finds what no single rule does, but several together.
+    """
+    fitted = [choice for choice in choices if choice.task % 2 == 0]
+    if not fitted or not features or not any(choice.right.any() for choice in fitted):
+        return {}
+    weights = _fit(
+        np.concatenate([_ranked(choice, features) for choice in fitted]),
+        np.concatenate([choice.right for choice in fitted]).astype(float),
+    )
+    scores = {}
+    for place, choice in enumerate(choices):
+        if choice.task % 2:
+            figures = _ranked(choice, features) @ weights
+            scores[place] = float(choice.right[figures >= figures.max() - 1e-9].mean())
+    return scores
+
+
+def _ranked(choice: Choice, features: Sequence[str]) -> np.ndarray:
+    columns = [np.ones(len(choice.right))]
+    for name in features:
+        column = choice.features[name]
+        figures, at = np.unique(column, return_inverse=True)
+        rank = at / max(1, len(figures) - 1) - 0.5 if len(figures) > 1 else np.zeros(len(column))
+        columns += [rank, np.abs(rank) - 0.25]
+    return np.stack(columns, axis=1)
+
+
+def _fit(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the weights of a ridge logistic regression, by Newton's method."""
+    weights = np.zeros(x.shape[1])
+    penalty = _RIDGE * np.eye(x.shape[1])
+    for _ in range(_ROUNDS):
+        p = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
+        slope = x.T @ (y - p) - penalty @ weights
+        curve = (x * (p * (1 - p))[:, None]).T @ x + penalty
+        step = np.linalg.solve(curve, slope)
+        weights = weights + step
+        if np.abs(step).max() < 1e-6:
+            break
+    return weights
+
+
+# By the words of the question
+
+
+class WordIndex:
+    """Texts that can be scored by the words they share with a question (BM25)."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = len(texts)
+        self._held: dict[str, list[tuple[int, int]]] = {}
+        sizes = []
+        for i, text in enumerate(texts):
+            counts = Counter(words(text))
+            sizes.append(sum(counts.values()))
+            for term, count in counts.items():
+                self._held.setdefault(term, []).append((i, count))
+        mean = sum(sizes) / max(1, len(sizes)) or 1.0
+        self._norms = [K1 * (1 - B + B * size / mean) for size in sizes]
+
+    def scores(self, query: str) -> np.ndarray:
+        """Return the score of every text."""
+        scores = np.zeros(self._texts)
+        for term in set(words(query)):
+            held = self._held.get(term, ())
+            weight = math.log(1 + (self._texts - len(held) + 0.5) / (len(held) + 0.5))
+            for i, count in held:
+                scores[i] += weight * count / (count + self._norms[i])
+        return scores
+
+
+def best(figures: np.ndarray) -> Iterator[int]:
+    """Yield the places of the largest figure."""
+    yield from np.flatnonzero(figures >= figures.max() - 1e-12).tolist()

@@ -1,0 +1,195 @@
+"""The audit finds what was planted, and nothing in the families that are made here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+from rich.console import Console
+
+from recollect.cli import main
+from recollect.commands.data.audit import Audit, AuditOptions, audit_family, leaks, run_audit
+from recollect.tasks.audit.audit import binomial_tail
+from recollect.tasks.base import Split, TaskFamily
+from recollect.tasks.made.ledger import Ledger
+from recollect.tasks.made.recall import DIARY, Recall
+from recollect.tasks.made.world import World
+from recollect.types import Question, Task
+
+WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven")
+HELD = AuditOptions(names=())
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Eight documents with a word each; one is asked for, and a rule may give it away."""
+
+    leak: Callable[[list[str], int, Random], None] = lambda texts, at, rng: None
+    first: bool = False
+    name: str = "planted"
+    metric: str = "exact_match"
+
+    def size(self, split: Split) -> int | None:
+        return None
+
+    def longer(self, times: int) -> Planted:
+        return self
+
+    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+        rng = Random(f"{seed} {index} {split}")
+        told = rng.sample(WORDS, 8)
+        at = 0 if self.first else rng.randrange(8)
+        keys = rng.sample(range(1000, 9999), 8)
+        frames = ("Box {k} holds {w} and sand.", "There is {w} inside of box {k}, they say.")
+        texts = [
+            f"Box number {rng.choice(WORDS[:2])}\n" + rng.choice(frames).format(k=k, w=w)
+            for k, w in zip(keys, told, strict=True)
+        ]
+        self.leak(texts, at, rng)
+        question = Question(f"What is in box {keys[at]}?", (told[at],), "", (at,))
+        return Task(f"planted-{split}-{index}", tuple(texts), (question,), self.name)
+
+
+def add(text: str) -> Callable[[list[str], int, Random], None]:
+    def leak(texts: list[str], at: int, rng: Random) -> None:
+        texts[at] += text
+
+    return leak
+
+
+def titled(texts: list[str], at: int, rng: Random) -> None:
+    texts[at] = texts[at].replace("\n", f" ({rng.randint(1, 99)})\n", 1)
+
+
+def longest(texts: list[str], at: int, rng: Random) -> None:
+    for i in range(len(texts)):
+        texts[i] += " Nothing else." * (rng.randint(0, 3) + 2 * (i == at))
+
+
+def repeated(texts: list[str], at: int, rng: Random) -> None:
+    word = next(word for word in WORDS if word in texts[at].partition("\n")[2])
+    texts[rng.randrange(8)] += f" So it is {word}."
+
+
+def audited(family: TaskFamily, n: int = 150) -> Audit:
+    return audit_family("planted", family, n)
+
+
+def found(family: TaskFamily, **held: bool) -> str:
+    return "\n".join(leaks(audited(family), replace(HELD, **held)))
+
+
+def test_nothing_is_found_where_nothing_is_planted():
+    assert found(Planted()) == ""
+
+
+@pytest.mark.parametrize(
+    ("leak", "rule"),
+    [
+        (titled, "title that ends in a number"),
+        (longest, "longest document"),
+        (repeated, "most frequent value"),
+        (add("\nP.S."), "most: lines"),
+    ],
+)
+def test_what_is_planted_is_found(leak, rule):
+    assert rule in found(Planted(leak))
+
+
+def test_evidence_at_a_fixed_place_is_found():
+    said = found(Planted(first=True))
+    assert "first document" in said and "first value" in said
+    assert "not equally likely everywhere" in said
+
+
+def test_rules_that_read_the_questions_words_are_held_to_the_limit_on_request():
+    assert "BM25" in found(Planted(), words=True)
+
+
+def test_a_leak_of_two_features_together_is_found_by_the_fit():
+    def odd(texts: list[str], at: int, rng: Random) -> None:
+        """Make documents long and in capitals, or neither; evidence is one of the two."""
+        marks = [rng.choice(((0, 0), (1, 1))) for _ in texts]
+        marks[at] = rng.choice(((0, 1), (1, 0)))
+        for i, (long, loud) in enumerate(marks):
+            texts[i] += " and so on" * 8 * long
+            texts[i] += " OK OK OK" * loud if loud else " ok ok ok"
+
+    rows = {row.rule: row for row in audited(Planted(odd)).rows if row.group == "document"}
+    assert rows["all features, fitted"].sure
+
+
+@dataclass(frozen=True)
+class Repeating(Planted):
+    """Test tasks that come again in training."""
+
+    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+        return replace(super().task(index, seed, "test"), id=f"{split}-{index}")
+
+
+def test_a_task_of_both_splits_is_found():
+    assert "150 of 150 whole tasks of the test split are in the training split" in found(
+        Repeating()
+    )
+
+
+MADE: dict[str, tuple[TaskFamily, int]] = {
+    "recall of 4 chunks": (Recall(chunks=4), 300),
+    "recall of 24 chunks": (Recall(chunks=24), 120),
+    "recall, either, several mentions": (Recall(chunks=6, keep="either", mentions=3), 150),
+    "recall, told once": (Recall(chunks=6, updates=0.0), 150),
+    "the demo": (DIARY, 400),
+    "the demo, 16 times": (DIARY.longer(16), 120),
+    "world": (World(), 400),
+    "world, 5 times": (World().longer(5), 200),
+    "ledger": (Ledger(sessions=5), 60),
+}
+"""Families, and as many tasks as take about two seconds; docs/data.md has the command for more."""
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_made_families_leak_nothing(name):
+    family, n = MADE[name]
+    audit = audit_family(name, family, n)
+    found = leaks(audit, HELD)
+    if family == DIARY.longer(16):
+        # One person has eight kinds of things: where a new one begins can be seen in a long diary.
+        found = [leak for leak in found if not leak.startswith("document: ")]
+    assert found == []
+    named = ("rarest value", "most frequent value", "first value", "most recent value")
+    rows = [r for r in audit.rows if r.rule in (*named, "longest document", "last document")]
+    assert {row.rule for row in rows} >= {*named, "longest document"}
+    for row in rows:  # the limit, and three standard errors of so few tasks
+        assert row.excess < 0.02 + 3 * math.sqrt(row.chance * (1 - row.chance) / n), row
+
+
+def test_the_command_says_what_it_found_and_fails_where_there_is_a_leak(tmp_path, capsys):
+    lines = []
+    for i in range(150):
+        task = Planted(titled).task(i)
+        asked = task.questions[0]
+        question = {"question": asked.text, "answer": asked.answers[0], "evidence": asked.evidence}
+        lines.append({"id": str(i), "chunks": task.chunks, "questions": [question]})
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert main(["data", "audit", str(tmp_path / "mine.jsonl"), "--json"]) == 1
+    (record,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert any("title that ends in a number" in leak for leak in record["leaks"])
+    row = next(r for r in record["rows"] if r["rule"] == "title that ends in a number")
+    assert row["score"] == 1.0 and row["n"] == 150 and row["low"] > 0.95
+    assert abs(row["chance"] - 0.125) < 1e-9
+    console = Console(width=120, record=True)
+    options = AuditOptions((str(tmp_path / "mine.jsonl"),))
+    assert run_audit(options, console) == 1
+    shown = console.export_text()
+    assert "LEAK document: title that ends in a number" in shown and "guess" in shown
+
+
+def test_the_tail_of_a_guess_is_exact():
+    assert binomial_tail(0, 10, 0.5) == 1.0
+    assert binomial_tail(10, 10, 0.5) == pytest.approx(2**-10)
+    assert binomial_tail(9, 10, 0.5) == pytest.approx(11 * 2**-10)
+    assert binomial_tail(1, 3, 0.2) == pytest.approx(1 - 0.8**3)
