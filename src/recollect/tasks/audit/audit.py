@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recollect.metrics import SCORES, wilson
+from recollect.metrics import find_score, wilson
 from recollect.tasks.audit.features import (
     ORDER_FREE,
     Column,
@@ -192,9 +192,9 @@ def _score(
     seen: _Seen, rule: str, number: int, question: Question, reply: str, chance: float,
     family: TaskFamily,
 ) -> None:  # fmt: skip
-    metric = SCORES.get(family.metric)  # a judge is asked by nobody here
-    if metric:
-        _keep(seen, "reply", rule, number, metric(reply, question), chance)
+    if family.metric != "judge":  # nobody judges here
+        score = find_score(family.metric)(reply, question)
+        _keep(seen, "reply", rule, number, score, chance)
 
 
 def _keep(seen: _Seen, group: str, rule: str, number: int, score: float, chance: float) -> None:
