@@ -67,3 +67,22 @@ def test_your_own_parts_run_as_documented(tmp_path, monkeypatch):
         assert len(trained) == 3
         for command in trained:
             assert main([*command.split(), "--dry-run"]) == 0
+
+
+def test_the_readme_runs_as_printed(tmp_path, monkeypatch):
+    """The agent and the reward of the README train as its first command says."""
+    text = (DOCS.parent / "README.md").read_text()
+    [code] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    [command] = re.findall(r"^recollect (train demo --agent \S+ --reward \S+)", text, re.M)
+    small = "--rollout.tasks 1 --rollout.n 2 --updates-per-step 1 --val.tasks 1 --steps 1"
+    more = ["--val.lengths", "--folder", str(tmp_path)]
+    with own_folder(tmp_path, monkeypatch, mine=code):
+        assert main([*command.split(), *small.split(), *more]) == 0
+    rows = (tmp_path / "demo" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [0, 1]
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in [DOCS.parent / "README.md", *DOCS.rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
