@@ -8,6 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from recollect.commands.results import EvalResult
+from recollect.concurrency import Stop
 from recollect.display import open_console
 from recollect.errors import UserError
 from recollect.evaluation.assessment import assess
@@ -22,7 +24,7 @@ from recollect.evaluation.progress import Progress
 from recollect.evaluation.report import write_report
 from recollect.evaluation.results import NAME, JudgeError, Results, save
 from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
-from recollect.evaluation.setup import default_folder, enter, known_agents, set_up
+from recollect.evaluation.setup import NOTHING_OWN, Own, default_folder, enter, known_agents, set_up
 from recollect.evaluation.tables import cost_table, judge_table, published_table, score_table
 from recollect.foreign import one_line
 from recollect.policies.cached import RemoteModel
@@ -37,15 +39,22 @@ SHOWN = 600
 
 def run_eval(options: EvalOptions, command: str) -> int:
     """Run what is missing, score everything, and write results and report."""
-    console = open_console()
+    found = evaluate(options, command, open_console(), Stop())
+    return 1 if found.all_failed else 0
+
+
+def evaluate(
+    options: EvalOptions, command: str, console: Console, stop: Stop, own: Own = NOTHING_OWN
+) -> EvalResult:
+    """Run what is missing, score everything, write results and report, and return them."""
     parse_prices(options.prices)  # what is wrong is said before anything is run
     check_metrics(options.metrics)
-    setup = set_up(options, known_agents(options))
-    folder = options.out or default_folder(options)
+    setup = set_up(options, known_agents(options), own)
+    folder = options.out or default_folder(options, own)
     if options.judge:
         check_servers({"judge": Endpoint(options.judge, options.judge_model)})
     with console.status("opening the model"):
-        opened = open_models(options)
+        opened = own.opened or open_models(options)
     store = EvaluationFolder(folder, options.retry_failed)
     for note in store.notes:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
@@ -60,16 +69,16 @@ def run_eval(options: EvalOptions, command: str) -> int:
             if record["id"] in store.done:
                 progress.before(record)
         with progress:
-            asyncio.run(harness.run(progress.episode))
+            stop.run(harness.run(progress.episode))
     finally:
         store.close()
-    return _score(console, folder, options)
+    return _score(console, folder, options, stop)
 
 
 def run_replay(folder: Path, options: ReplayOptions) -> int:
     """Score stored episodes again, with other metrics or another judge."""
-    console = open_console()
-    return _score(console, folder, options)
+    found = _score(open_console(), folder, options, Stop())
+    return 1 if found.all_failed else 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,9 @@ def run_judge_check(options: JudgeCheckOptions) -> int:
     return 0
 
 
-def _score(console: Console, folder: Path, options: EvalOptions | ReplayOptions) -> int:
+def _score(
+    console: Console, folder: Path, options: EvalOptions | ReplayOptions, stop: Stop
+) -> EvalResult:
     prices = parse_prices(options.prices)
     if read_config(folder) is None:
         raise UserError(f"{folder} holds no evaluation", "name a folder that `recollect eval` made")
@@ -103,11 +114,14 @@ def _score(console: Console, folder: Path, options: EvalOptions | ReplayOptions)
         model = RemoteModel(options.judge, options.judge_model, folder / VERDICTS)
         graders = Graders(strict_judge(model), read_prompts(options.longmemeval_prompts))
     with console.status("scoring"):
-        results = asyncio.run(assess(folder, options.metrics, graders, prices))
-    return _finish(console, folder, results)
+        results = stop.run(assess(folder, options.metrics, graders, prices))
+    found = EvalResult(folder, results)
+    _finish(console, folder, results)
+    _say_failures(console, found)
+    return found
 
 
-def _finish(console: Console, folder: Path, results: Results) -> int:
+def _finish(console: Console, folder: Path, results: Results) -> None:
     save(results, folder)
     report, page = write_report(folder)
     judged = [name for name, known in results.config["sets"].items() if known["primary"] == JUDGE]
@@ -123,20 +137,17 @@ def _finish(console: Console, folder: Path, results: Results) -> int:
         console.print()
     text = f"results in {folder / NAME}\nreport in {report} and {page}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
-    return _say_failures(console, folder, results)
 
 
-def _say_failures(console: Console, folder: Path, results: Results) -> int:
-    """Say how many episodes failed, and why the first one did; return 1 if all did, else 0."""
-    episodes = sum(cell.cost.episodes for cell in results.cells)
-    if not results.n_failed:
-        return 0
-    failure = next(r["failure"] for r in read_episodes(folder) if r["failure"])
+def _say_failures(console: Console, found: EvalResult) -> None:
+    """Say how many episodes failed, and why the first one did."""
+    if not found.results.n_failed:
+        return
+    failure = next(r["failure"] for r in found.episodes if r["failure"])
     cause = f"{failure['boundary']}: {failure['kind']}: {one_line(failure['message'], SHOWN)}"
-    text = f"{results.n_failed} of {episodes} episodes failed; the first one at {cause}"
+    counts = f"{found.results.n_failed} of {found.n_episodes} episodes failed"
+    text = f"{counts}; the first one at {cause}"
     console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
-    if results.n_failed < episodes:
-        return 0
-    again = "no answer was measured: fix the cause, then add --retry-failed to the same command"
-    console.print(again, markup=False, highlight=False, soft_wrap=True)
-    return 1
+    if found.all_failed:
+        again = "no answer was measured: fix the cause, then add --retry-failed to the same command"
+        console.print(again, markup=False, highlight=False, soft_wrap=True)

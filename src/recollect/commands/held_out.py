@@ -5,13 +5,16 @@ Stores nothing.
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
 from recollect.accuracy import Accuracy, accuracy
+from recollect.commands.results import HeldOut
+from recollect.concurrency import Stop
 from recollect.config.train import TrainConfig
 from recollect.display import open_console
 from recollect.display.figures import accuracy_table
@@ -23,29 +26,45 @@ from recollect.train.watcher import Watcher
 
 def run_held_out(config: TrainConfig) -> int:
     """Measure and print a table; return 1 if every episode failed."""
-    console = open_console()
+    found = measure_held_out(config, open_console(), Stop())
+    return 1 if all(result.failed == result.n for result in found.lengths.values()) else 0
+
+
+def measure_held_out(
+    config: TrainConfig, console: Console, stop: Stop, keep: bool = False
+) -> HeldOut:
+    """Measure, show a table on the console, and return what was measured.
+
+    Episodes stay in memory only if `keep`: those of long texts are large.
+    """
+    groups: dict[int, list[Group]] = {}
     with console.status("loading") as status:
-        rows = asyncio.run(evaluate(config, StatusLine(status)))
-    lines = [([name], result) for name, result in rows.items()]
+        kept = groups.__setitem__ if keep else lambda _times, _groups: None
+        lengths = stop.run(evaluate(config, StatusLine(status), kept))
+    lines = [([f"{times}x the text"], result) for times, result in lengths.items()]
     console.print(accuracy_table([Text("Held-out accuracy", "bold")], lines))
-    return 1 if all(result.failed == result.n for result in rows.values()) else 0
+    return HeldOut(lengths, groups)
 
 
-async def evaluate(config: TrainConfig, watcher: Watcher) -> dict[str, Accuracy]:
+async def evaluate(
+    config: TrainConfig,
+    watcher: Watcher,
+    on_groups: Callable[[int, list[Group]], None] = lambda _times, _groups: None,
+) -> dict[int, Accuracy]:
     """Measure at the training length, and at every multiple of it that the settings name."""
     learner = Learner.open(config, learns=False)
     for note in learner.cast.notes if config.models.fixed else ():
         watcher.note(note)
     try:
-        found: dict[str, Accuracy] = {}
+        found: dict[int, Accuracy] = {}
         val = config.val
         sizes = {1: val.tasks} | {t: val.length_tasks for t in val.lengths if t != 1}
         for times, tasks in sizes.items():
             groups = await learner.validate(watcher, times, tasks)
-            name = f"{times}x the text"
             if failed := failures(groups):
-                watcher.note(f"{name}: {failed}")
-            found[name] = accuracy(groups)
+                watcher.note(f"{times}x the text: {failed}")
+            found[times] = accuracy(groups)
+            on_groups(times, groups)
         return found
     finally:
         learner.cast.close()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Console
+
 from recollect.accuracy import Accuracy
 from recollect.agents.base import part_name
+from recollect.commands.results import TrainResult
+from recollect.concurrency import Stop
 from recollect.config.modules import copy_sources
 from recollect.config.stored import own_sources, read_settings, settings_of
 from recollect.config.train import MAY_CHANGE, TrainConfig
@@ -44,7 +47,12 @@ def train_and_report(config: TrainConfig) -> Report | int:
 
     A run that was stopped has no report but an exit status.
     """
-    console = open_console()
+    result = train_to_result(config, open_console(), Stop())
+    return result.report or status_of(result.signal)
+
+
+def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainResult:
+    """Train as configured, show it on the console, and return what came of it."""
     if not config.models.learning:
         raise nothing_learns()
     learner = Learner.open(config)  # first of all: a mistake here must leave no run behind
@@ -52,7 +60,7 @@ def train_and_report(config: TrainConfig) -> Report | int:
     settings, folder = settings_of(config), config.folder / config.name
     if needs_trial(config) and not (folder / "config.json").exists():
         rollout = learner.rollout(config.rollout.temperature, config.rollout.top_p)
-        asyncio.run(try_out(config, rollout))
+        stop.run(try_out(config, rollout))
         learner.cast.reset()
     run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
     copy_sources(own_sources(config), folder)
@@ -62,17 +70,19 @@ def train_and_report(config: TrainConfig) -> Report | int:
         with Display(console, config.steps, title(config), done=done) as display:
             for note in run.notes:
                 display.note(note)
-            outcome = asyncio.run(train(learner, run, Screen(display, trackers)))
+            outcome = stop.run(train(learner, run, Screen(display, trackers), stop.soon))
         if outcome.groups:
             console.print(rollout_table(outcome.groups))
         if not outcome.finished:
             again = "the same command" + " with --resume auto" * (config.resume != "auto")
             console.print(f"stopped after step {outcome.step}; {again} resumes from there")
-            return status_of(outcome.signal)
+            return TrainResult(
+                folder, outcome.step, False, config, groups=outcome.groups, signal=outcome.signal
+            )
         report = make_report(config, run, outcome)
         run.write_text("report.md", report_markdown(report))
         console.print(report_card(report))
-        return report
+        return TrainResult(folder, outcome.step, True, config, report, outcome.groups)
     finally:
         for tracker in trackers:
             tracker.close()

@@ -13,6 +13,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
@@ -41,12 +42,17 @@ _FUNCTIONS = (FunctionAgent, FunctionReward, FunctionTasks)
 
 
 def overlay(
-    config: T, table: Mapping[str, Any], where: Where, prefix: str = "", load: Loader = load
+    config: T,
+    table: Mapping[str, Any],
+    where: Where,
+    prefix: str = "",
+    load: Loader = load,
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> T:
-    """Return `config` with what the table names replaced."""
+    """Return `config` with what the table names replaced, and with the objects that are given."""
     changes = _read(type(config), config, table, where, prefix, load)
     with _placed(where):
-        return dataclasses.replace(config, **changes)  # type: ignore[type-var]
+        return dataclasses.replace(config, **changes, **given)  # type: ignore[type-var]
 
 
 def build(

@@ -235,8 +235,10 @@ def _shown(column: Column, metrics: Mapping[str, float]) -> str:
     return column.format.format(metrics[column.metric]) if column.metric in metrics else ""
 
 
-def open_console() -> Console:
+def open_console(quiet: bool = False) -> Console:
     """Return a console on stdout that prints a stand-in for what its encoding cannot show."""
+    if quiet:
+        return Console(quiet=True, file=io.StringIO())
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return _Console()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -102,6 +103,18 @@ class ReplayOptions:
     longmemeval_prompts: Path | None = None
     """JSON with the published wording of LongMemEval's judge, by type of question; without it the
     same rules are told in our words."""
+
+
+def make_options(**settings: Any) -> EvalOptions:
+    """Make options of what a Python program passes; paths may be texts."""
+    known = [spec.name for spec in fields(EvalOptions)]
+    for name, value in settings.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 3) or known
+            raise UserError(f"evaluate has no option {name!r}", f"choose from {', '.join(close)}")
+        if name in ("data", "out") and value is not None:
+            settings[name] = Path(value)
+    return EvalOptions(**settings)
 
 
 def split_names(words: Sequence[str]) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
@@ -46,18 +47,36 @@ class Setup:
         return {name: to_table(family.metric) for name, family in self.grid.families.items()}
 
 
-def set_up(options: EvalOptions, known: dict[str, Agent]) -> Setup:
-    """Open the task sets and choose the agents; data that are missing are missed at once."""
-    specs = {str(s): s for word in options.tasks for s in parse_specs(word)}
+@dataclass(frozen=True)
+class Own:
+    """What a Python program brings itself, beside what is asked for by name."""
+
+    tasks: Mapping[str, TaskFamily] = field(default_factory=dict)
+    agents: Mapping[str, Agent] = field(default_factory=dict)
+    opened: Opened | None = None
+    """The models; None opens what the options name."""
+
+
+NOTHING_OWN = Own()
+
+
+def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN) -> Setup:
+    """Open the task sets and choose the agents; fail early if task data is missing."""
+    named = {str(s): s for word in options.tasks for s in parse_specs(word)}
+    specs = {**named, **{name: TaskSpec(name) for name in own.tasks}}
+    known = {**known, **own.agents}
     if not specs:
         raise UserError("there are no tasks", "name some, such as --tasks recall@1k,4k")
-    names = split_names(options.agents)
+    names = [*split_names(options.agents), *own.agents]
     if not names:
         raise UserError("there are no agents", f"choose from {', '.join(known)}")
     if options.closed_book and CLOSED_BOOK in known:
         names = list(dict.fromkeys([*names, CLOSED_BOOK]))
     chosen = choose_agents(names, known, options.set)
-    families: dict[str, TaskFamily] = {n: _opened(s, options.data) for n, s in specs.items()}
+    families: dict[str, TaskFamily] = {
+        **{name: _opened(spec, options.data) for name, spec in named.items()},
+        **own.tasks,
+    }
     grid = Grid(families, list(chosen), options.n, options.seeds, options.split)
     for name, family in families.items():
         if not grid.tasks(name):
@@ -112,7 +131,7 @@ def _embed_device(device: str) -> str:
     return "cpu" if device == "auto" else device
 
 
-def default_folder(options: EvalOptions) -> Path:
+def default_folder(options: EvalOptions, own: Own = NOTHING_OWN) -> Path:
     """Name a folder after what is asked for: the same command finds it again."""
     asked = (
         options.tasks,
@@ -128,9 +147,10 @@ def default_folder(options: EvalOptions) -> Path:
         options.set,
         options.closed_book,
     )
-    digest = blake2b(repr(asked).encode(), digest_size=4).hexdigest()
-    named = (Path(s.name).stem for word in options.tasks for s in parse_specs(word))
-    name = "-".join(dict.fromkeys(named))
+    brought = [_described(part) for part in (*own.tasks.values(), *own.agents.values())]
+    digest = blake2b(repr((*asked, *brought)).encode(), digest_size=4).hexdigest()
+    named = [Path(s.name).stem for word in options.tasks for s in parse_specs(word)]
+    name = "-".join(dict.fromkeys([*named, *own.tasks]))
     return Path("evaluations") / f"{name[:60]}-{digest}"
 
 
@@ -148,7 +168,7 @@ def enter(
             for role, facts in opened.facts.items()
         },
     }
-    settings = {name: _settings(agent) for name, agent in setup.agents.items()}
+    settings = {name: _described(agent) for name, agent in setup.agents.items()}
     sets = {
         name: {
             "family": str(replace(spec, length=None, documents=None)),
@@ -213,10 +233,10 @@ def _around(before: str, now: str) -> str:
     return f"...{old}..., now ...{new}..."
 
 
-def _settings(agent: Agent) -> str:
-    """Write an agent down: its settings are what it is."""
-    own = repr(agent) if is_dataclass(agent) else type(agent).__name__
-    code = "".join(f" {source.module} {source.sha256[:12]}" for source in own_sources(agent))
+def _described(part: object) -> str:
+    """Write an agent or a task family down: its settings are what it is, with its own code."""
+    own = repr(part) if is_dataclass(part) else type(part).__name__
+    code = "".join(f" {source.module} {source.sha256[:12]}" for source in own_sources(part))
     return own + code
 
 

@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from recollect.chat.rendering import Tokenizer
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer, Tokenizer
+from recollect.policies.bytes import Utf8Tokenizer
 from recollect.types import Completion, Sampling, StopReason
 
 Script = Callable[[str], str | Awaitable[str]]
@@ -20,6 +22,12 @@ class ScriptedPolicy:
     script: Script
     logprob: float = -1.0
     """Given to every token, so that a script can stand in for a sampled model."""
+
+    @classmethod
+    def model(cls, script: Script, window: int = 1 << 30) -> Model:
+        """Make a model that a script speaks for, with bytes as its tokens."""
+        tokenizer = Utf8Tokenizer()
+        return Model(cls(tokenizer, script), Renderer(tokenizer), window=window)
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Return the scripted reply, cut at a stop text or at `max_tokens`."""

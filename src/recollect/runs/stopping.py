@@ -65,14 +65,15 @@ class Interrupts:
 class Stopping:
     """Whether a loop was asked to stop; made by `stop_requested`."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None], asked: threading.Event) -> None:
         self.number = 0
         """The signal that asked for it; 0 for none."""
         self._note = note
+        self._asked = asked
         self._abandon: Callable[[], object] | None = None
 
     def __bool__(self) -> bool:
-        return self.number != 0
+        return self.number != 0 or self._asked.is_set()
 
     @property
     def urgent(self) -> bool:
@@ -107,9 +108,14 @@ class Stopping:
 
 
 @contextmanager
-def stop_requested(note: Callable[[str], None]) -> Iterator[Stopping]:
-    """Let the first signal end a loop, saved; a second one does what it did before."""
-    stopping = Stopping(note)
+def stop_requested(
+    note: Callable[[str], None], asked: threading.Event | None = None
+) -> Iterator[Stopping]:
+    """Let the first signal end a loop, saved; a second one does what it did before.
+
+    Only the main thread is sent signals; for a loop in another one, its owner sets `asked`.
+    """
+    stopping = Stopping(note, asked or threading.Event())
     before = {number: signal.getsignal(number) for number in STOPS}
 
     def ask(number: int, frame: FrameType | None) -> None:

@@ -6,6 +6,7 @@ optimiser and the step's number, so a run that is killed and resumed equals one 
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -55,17 +56,24 @@ class Outcome:
     """Seconds that measuring these took."""
 
 
-async def train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
-    """Train from the run's checkpoint, or from the start, to the configured step."""
+async def train(
+    learner: Learner, run: Run, watcher: Watcher, stop: threading.Event | None = None
+) -> Outcome:
+    """Train from the run's checkpoint, or from the start, to the configured step.
+
+    Setting `stop` ends the run after its present step, as the first Ctrl-C does.
+    """
     for note in (*learner.cast.notes, *learner.config.notes):
         watcher.note(note)
     try:
-        return await _train(learner, run, watcher)
+        return await _train(learner, run, watcher, stop)
     finally:
         learner.cast.close()
 
 
-async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
+async def _train(
+    learner: Learner, run: Run, watcher: Watcher, stop: threading.Event | None
+) -> Outcome:
     config = learner.config
     learning, batches = Learning(learner), Batches(learner, watcher)
 
@@ -88,7 +96,7 @@ async def _train(learner: Learner, run: Run, watcher: Watcher) -> Outcome:
         run.log(0, metrics | clock.times)
         watcher.step(0, metrics, [])
 
-    with stop_requested(watcher.note) as stopping:
+    with stop_requested(watcher.note, stop) as stopping:
         while outcome.step < config.steps and not stopping:
             step = outcome.step + 1
             clock = report.Clock()
