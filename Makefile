@@ -39,6 +39,7 @@ check: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/secret_scan.py
 
 format: $(VENV)/test.stamp
 	$(BIN)/ruff format .

@@ -3,8 +3,18 @@
 import sys
 
 
+def crash(kind: type[BaseException], error: BaseException, trace: object) -> None:
+    """Print the traceback of a bug, without the keys that a server or a file put into it."""
+    import traceback
+
+    from recollect.foreign import redact
+
+    sys.stderr.write(redact("".join(traceback.format_exception(error))))
+
+
 def main() -> int:
     """Run the command line; return its exit status."""
+    sys.excepthook = crash
     try:
         from recollect.cli import main as run
 

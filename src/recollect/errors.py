@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from recollect.deadline import waiting
+from recollect.foreign import redact
 from recollect.types import Failure, Fault
 
 AGENTS = ("agent", "render", "policy")
@@ -25,6 +26,7 @@ class UserError(Exception):
     """A mistake the user can fix: says what is wrong, where, and the fix."""
 
     def __init__(self, what: str, fix: str = "") -> None:
+        what, fix = redact(what), redact(fix)
         super().__init__(what if not fix else f"{what}\n  fix: {fix}")
         self.what = what
         self.fix = fix
@@ -54,7 +56,8 @@ class BoundaryError(Exception):
     @property
     def failure(self) -> Failure:
         kind, place = type(self.cause).__name__, place_of(self.cause)
-        return Failure(self.name, kind, str(self.cause), self.fault, place)
+        said = redact(str(self.cause))  # a server may repeat the key that it was sent
+        return Failure(self.name, kind, said, self.fault, place)
 
     @property
     def fault(self) -> Fault:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from recollect.errors import UserError
-from recollect.foreign import storable
+from recollect.foreign import redact, storable
 
 TEMPORARY = ".tmp-"
 """Starts the name of what is being written or removed; `Run.open` clears what a kill left."""
@@ -138,7 +138,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     with replacing(path) as temporary:
-        temporary.write_text(storable(text), encoding="utf-8")
+        temporary.write_text(storable(redact(text)), encoding="utf-8")
 
 
 def fsync(path: Path) -> None:
@@ -227,7 +227,7 @@ class Lines:
 
     def write(self, line: str) -> None:
         """Write one line."""
-        data = memoryview(line.encode() + b"\n")
+        data = memoryview(redact(line).encode() + b"\n")
         size = self._size + len(data)
         with refusals(self.path):
             try:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 
@@ -29,6 +31,18 @@ _UNSAFE = re.compile(
 )
 # An underscore inside a word is no emphasis, and names are full of them.
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
+
+_SECRET_NAMES = {
+    *("KEY", "KEYS", "APIKEY", "TOKEN", "SECRET", "PASS", "PASSWORD", "PASSWD"),
+    *("CREDENTIAL", "CREDENTIALS"),
+}
+"""Words in the name of an environment variable that say what its value is."""
+_LOGIN = re.compile(r"://[^\s/?#@\"']+@")
+_QUERY = re.compile(
+    r"([?&](?:[\w.-]*(?:key|token|secret|password|passwd|signature)|sig|auth)=)[^&#\s\"']+",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"([Bb]earer )[\w.~+/=-]{8,}")
 
 
 def storable(text: str) -> str:
@@ -52,8 +66,47 @@ def readable_json(value: Any, **settings: Any) -> str:
     return storable(json.dumps(value, ensure_ascii=False, **settings))
 
 
+def redact(text: str) -> str:
+    """Take keys and passwords out of text before it reaches a file or a screen.
+
+    Those are the values of environment variables that are named like secrets, and what an address
+    or a header carries. Secrets of digits alone are left, because they could be any number.
+    """
+    for name, value in _secrets():
+        if value in text:
+            text = text.replace(value, f"[{name}]")
+    if "://" in text:
+        text = _QUERY.sub(r"\1[hidden]", _LOGIN.sub("://[hidden]@", text))
+    return _BEARER.sub(r"\1[hidden]", text) if "earer " in text else text
+
+
+def has_credentials(url: str) -> bool:
+    """Tell whether an address carries a password or a key."""
+    return bool(_LOGIN.search(url) or _QUERY.search(url))
+
+
+def _secrets() -> list[tuple[str, str]]:
+    found = []
+    for name, value in os.environ.items():
+        if _SECRET_NAMES.isdisjoint(name.upper().split("_")) or not _is_secret(value.strip()):
+            continue
+        own = value.strip()
+        # As it is, and as JSON and an address would spell it.
+        spelled = {own, json.dumps(own)[1:-1], quote(own, safe="")}
+        found += [(name, text) for text in spelled]
+    return sorted(found, key=lambda pair: -len(pair[1]))  # one may be a part of another
+
+
+def _is_secret(value: str) -> bool:
+    """Tell a secret from a word, a switch or a number."""
+    if len(value) < 8 or not any(char.isalpha() for char in value.replace("e", "").lower()):
+        return False
+    return len(value) >= 16 or not value.isalpha()
+
+
 def shown(text: str) -> str:
     """Return text that is safe to show: lines and tabs stay, whatever acts on a screen does not."""
+    text = redact(text)
     if text.isascii() and text.isprintable():
         return text
     return _UNSAFE.sub(BROKEN, text.replace("\r\n", "\n").replace("\r", "\n"))

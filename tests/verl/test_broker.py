@@ -121,3 +121,21 @@ def test_a_run_that_ends_leaves_no_trial_open(cluster):
     assert ray.get(broker.live.remote("run-5")) == {}
     assert ray.get(broker.live.remote("run-6")) == {"t": "w"}
     assert brokers.end_run("unheard of") == 0
+
+
+def test_keys_reach_a_worker_through_the_broker_and_end_with_the_run(cluster):
+    """Not through Ray's runtime environment, which its dashboard shows."""
+    broker = brokers.open_broker()
+    ray.get(broker.keep_keys.remote("run-7", {"MY_TEST_KEY": "abc"}))
+
+    @ray.remote
+    def worker() -> str | None:
+        from recollect.engines.verl.worker.broker import take_keys
+
+        take_keys("run-7")
+        return os.environ.get("MY_TEST_KEY")
+
+    assert ray.get(worker.remote()) == "abc"
+    assert "MY_TEST_KEY" not in str(ray.get_runtime_context().runtime_env)
+    ray.get(broker.end.remote("run-7"))
+    assert ray.get(broker.keys.remote("run-7")) == {}

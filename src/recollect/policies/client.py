@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from recollect.errors import UserError
-from recollect.foreign import one_line, readable_json
+from recollect.foreign import has_credentials, one_line, readable_json
 from recollect.policies.http import Dropped, Response, Slow, Unreachable, Wire, WireError
 from recollect.policies.http_reader import MAX_BODY
 from recollect.seeds import derive
@@ -59,6 +59,12 @@ class Endpoint:
             raise UserError(
                 f"{self.url!r} is not the address of a server",
                 "write it like http://localhost:8000/v1",
+            )
+        if has_credentials(self.url):
+            raise UserError(
+                f"the address {self.url} carries a password or a key, and addresses are written"
+                " down",
+                f"leave it out, and put the key into the environment variable {self.api_key_env}",
             )
         if self.concurrency < 1 or self.retries < 0 or min(self.timeout, self.connect_timeout) <= 0:
             raise UserError(

@@ -15,6 +15,7 @@ from typing import Any
 
 from recollect.errors import UserError
 from recollect.files import loads, plain
+from recollect.foreign import redact
 from recollect.types import Context, Episode, Failure, MemoryOp, Question, Task, Turn
 
 _MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError)
@@ -27,7 +28,8 @@ def write_episodes(path: Path, episodes: Iterable[Episode], decode: Decode | Non
     """Write episodes as gzipped JSON lines; `decode` adds the text of prompts and turns."""
     with gzip.open(path, "wt", compresslevel=3, encoding="utf-8") as file:
         for episode in episodes:
-            file.write(json.dumps(episode_record(episode, decode), default=plain) + "\n")
+            record = json.dumps(episode_record(episode, decode), default=plain)
+            file.write(redact(record) + "\n")
 
 
 def read_episodes(path: Path) -> Iterator[Episode]:

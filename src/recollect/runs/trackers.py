@@ -6,13 +6,15 @@ Each class imports its own package when it is opened, so that none is needed to 
 from __future__ import annotations
 
 import importlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from recollect.errors import UserError
-from recollect.foreign import storable, storable_values
+from recollect.files import plain
+from recollect.foreign import redact, storable, storable_values
 
 PROJECT = "recollect"
 
@@ -139,7 +141,7 @@ def open_trackers(
     trackers: list[Tracker] = []
     for name in dict.fromkeys(names):
         try:
-            trackers.append(KNOWN[name](folder, storable(run_name), storable_values(config), start))
+            trackers.append(KNOWN[name](folder, storable(run_name), _sent(config), start))
         except Exception as error:
             for opened in trackers:
                 opened.close()
@@ -151,6 +153,12 @@ def open_trackers(
                 f"set up {name} (is it logged in, is it online?), or leave it out",
             ) from error
     return trackers
+
+
+def _sent(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings fit to leave this machine: no keys, and nothing that UTF-8 cannot hold."""
+    sent: dict[str, Any] = json.loads(redact(json.dumps(storable_values(config), default=plain)))
+    return sent
 
 
 def _import(module: str, package: str = "") -> Any:

@@ -16,10 +16,10 @@ HANDED_ON = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", "VERL_ENGINE_DEVICE",
 """Environment variables that the workers of a cluster need as they are here."""
 
 
-def handed_on(config: TrainConfig) -> list[str]:
-    """Name them for a run: those of the servers' keys too, where its settings name servers."""
+def key_names(config: TrainConfig) -> list[str]:
+    """Name the variables that hold the keys of the servers which a run's settings name."""
     asked = [getattr(config.reward, name, None) for name in ("judge_url", "reader_url")]
     keys = [config.models.api_key_env] if config.models.fixed else []
     if any([*asked, config.embed.url]):
         keys.append("OPENAI_API_KEY")  # what judges, readers and embedders look for
-    return list(dict.fromkeys([*HANDED_ON, *keys]))
+    return list(dict.fromkeys(keys))

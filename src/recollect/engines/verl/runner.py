@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import hydra
 import ray
@@ -16,7 +16,7 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
-from recollect.engines.verl.environment import handed_on
+from recollect.engines.verl.environment import HANDED_ON, key_names
 from recollect.engines.verl.run.folder import RunFolder
 from recollect.engines.verl.stop import Stopped
 from recollect.engines.verl.trainer.merge import export
@@ -29,14 +29,18 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
     Under a name of its own verl would treat it as an asynchronous one, in half a dozen places.
     """
 
+    keys: ClassVar[dict[str, str]] = {}
+
     def run(self, config: DictConfig) -> None:
         """Train to the end."""
         from recollect.engines.verl.trainer.trainer import MemoryTrainer
-        from recollect.engines.verl.worker.broker import end_run
+        from recollect.engines.verl.worker.broker import end_run, open_broker
 
         TRAINER_REGISTRY["sync"] = MemoryTrainer
         name = str(config.recollect.run)
         end_run(name)  # what a run of this folder that was killed left open
+        if self.keys:
+            ray.get(open_broker().keep_keys.remote(name, self.keys))
         try:
             super().run(config)
         finally:
@@ -53,7 +57,7 @@ def run(config: DictConfig) -> None:
     validate_config(config, need_reference_policy(config), need_critic(config))
     hand_on(config)
     try:
-        run_ppo(config, ray.remote(num_cpus=1)(Runner))
+        run_ppo(config, ray.remote(num_cpus=1)(with_keys(Path(config.recollect.run))))
     except RayTaskError as error:
         if isinstance(error, Stopped):  # Ray's exceptions are also of the class that they carry
             raise Stopped from None
@@ -83,13 +87,25 @@ def refuse(config: DictConfig) -> None:
 
 
 def hand_on(config: DictConfig) -> None:
-    """Let workers on other nodes have the environment that they need."""
-    names = handed_on(RunFolder(Path(config.recollect.run)).config)
-    given = {name: os.environ[name] for name in names if os.environ.get(name)}
+    """Let workers on other nodes have the environment that they need.
+
+    Ray's dashboard and verl's output show it, so servers' keys go another way: see `with_keys`.
+    """
+    given = {name: os.environ[name] for name in HANDED_ON if os.environ.get(name)}
     with open_dict(config):
         environment: Any = config.ray_kwargs.ray_init.get("runtime_env") or {}
         environment = {**environment, "env_vars": {**given, **environment.get("env_vars", {})}}
         config.ray_kwargs.ray_init.runtime_env = environment
+
+
+def with_keys(run: Path) -> type[Runner]:
+    """Return the runner with the keys of a run's servers, which it keeps for the workers.
+
+    They travel inside the class, which Ray passes on and shows nowhere.
+    """
+    names = key_names(RunFolder(run).config)
+    keys = {name: os.environ[name] for name in names if os.environ.get(name)}
+    return type("RunnerWithKeys", (Runner,), {"keys": keys})
 
 
 def mistake(error: BaseException | None) -> UserError | None:

@@ -16,7 +16,7 @@ from recollect.config.presets import preset
 from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import ValidationConfig
 from recollect.engines.verl import stop
-from recollect.engines.verl.environment import HANDED_ON, handed_on
+from recollect.engines.verl.environment import key_names
 from recollect.engines.verl.launch.start import plan_launch, wait_for, write_folder
 from recollect.errors import UserError
 
@@ -141,12 +141,12 @@ def test_a_run_ends_with_its_launcher_however_that_ends(module, tmp_path):
 
 def test_workers_get_the_keys_of_servers_that_are_named():
     demo = preset("demo")
-    assert handed_on(demo) == list(HANDED_ON)
+    assert key_names(demo) == []
     models = ModelsConfig(answer="http://host:1/v1", api_key_env="MY_KEY")
-    assert handed_on(replace(demo, models=models)) == [*HANDED_ON, "MY_KEY"]
+    assert key_names(replace(demo, models=models)) == ["MY_KEY"]
     judged = preset("locomo")
     judged = replace(judged, reward=replace(judged.reward, judge_url="http://host:1/v1"))
-    assert handed_on(judged) == [*HANDED_ON, "OPENAI_API_KEY"]
+    assert key_names(judged) == ["OPENAI_API_KEY"]
 
 
 def test_rows_are_packed_without_flash_attention(monkeypatch, tmp_path):

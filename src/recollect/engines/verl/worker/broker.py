@@ -9,6 +9,7 @@ registry of its own. `stores` reports to it from the workers; anybody may ask it
 
 from __future__ import annotations
 
+import os
 import time
 from collections import OrderedDict
 from typing import Any
@@ -30,6 +31,15 @@ class MemoryBroker:
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, Registry] = OrderedDict()
+        self._keys: dict[str, dict[str, str]] = {}
+
+    def keep_keys(self, run: str, keys: dict[str, str]) -> None:
+        """Keep the keys of a run's servers for its workers, until the run ends."""
+        self._keys[run] = keys
+
+    def keys(self, run: str) -> dict[str, str]:
+        """Return the keys of a run's servers, by environment variable."""
+        return self._keys.get(run, {})
 
     def version(self) -> str:
         """Return whose code this is."""
@@ -54,7 +64,8 @@ class MemoryBroker:
         return self._of(run).leave(owner)
 
     def end(self, run: str) -> int:
-        """End the trials of all workers of a run that is over."""
+        """End the trials of all workers of a run that is over, and forget its keys."""
+        self._keys.pop(run, None)
         return self._runs[run].end() if run in self._runs else 0
 
     def final(self, run: str, trial: str) -> Final | None:
@@ -109,6 +120,15 @@ def end_run(run: str) -> int:
         return 0
     ended: int = ray.get(open_broker().end.remote(run))
     return ended
+
+
+def take_keys(run: str) -> None:
+    """Put the keys of a run's servers into this worker's environment."""
+    try:
+        broker = find_broker()
+    except ValueError:  # none was needed so far
+        return
+    os.environ.update(ray.get(broker.keys.remote(run)))
 
 
 def find_broker() -> Any:

@@ -13,6 +13,7 @@ from recollect.agents.base import Agent
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer, Tokenizer
 from recollect.config.roles import ROLES, ModelsConfig
+from recollect.engines.verl.environment import key_names
 from recollect.engines.verl.run.folder import RunFolder
 from recollect.engines.verl.run.task_store import TaskStore
 from recollect.engines.verl.worker.leases import broker_line, cluster_agent
@@ -47,6 +48,10 @@ class Crew:
         """Make what the settings of a run say; `workers` processes share its episodes."""
         folder = RunFolder(path)
         config = folder.config
+        if key_names(config):
+            from recollect.engines.verl.worker.broker import take_keys
+
+            take_keys(str(path))
         tokenizer = load_tokenizer(check_folder(config.model.path))
         slots = asyncio.Semaphore(max(1, config.rollout.concurrency // workers))
         agent = cluster_agent(config, lambda: broker_line(str(path)))
