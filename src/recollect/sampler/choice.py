@@ -11,6 +11,7 @@ from recollect.models.model import LoadedModel
 from recollect.sampler.dense import LocalPolicy
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.paged import PagedPolicy
+from recollect.sampler.serving import ServingPagedPolicy, ServingPolicy
 
 Sampler = LocalPolicy | PagedPolicy
 
@@ -23,16 +24,21 @@ def open_sampler(
     cache_gib: float,
     max_running: int | None = None,
     say: Callable[[str], None] = lambda _note: None,
+    serving: bool = False,
 ) -> Sampler:
     """Sample with pages and recorded bursts on a GPU, with dense slots anywhere else.
 
-    `say` is told of a model that a GPU has to sample from the slow way.
+    `say` is called with a note if a GPU has to sample from the model the slow way. `serving` reads
+    long prompts in pieces, so that nobody waits for somebody else's.
     """
+    dense, with_pages = LocalPolicy, PagedPolicy
+    if serving:
+        dense, with_pages = ServingPolicy, ServingPagedPolicy
     room = int(cache_gib * 2**30)
     if model.device.type == "cuda":
         why = "its layers keep keys in different ways, or its positions need the host"
         if can_be_paged(model):
-            paged = PagedPolicy(model, max_running or 1024, cache_bytes=room)
+            paged = with_pages(model, max_running or 1024, cache_bytes=room)
             try:
                 paged.rehearse()
                 return paged
@@ -43,7 +49,7 @@ def open_sampler(
                 del paged
                 torch.cuda.empty_cache()
         say(f"sampling is slow: {type(model.network).__name__} cannot be recorded ({why})")
-    return LocalPolicy(model, max_running or 512, cache_bytes=room)
+    return dense(model, max_running or 512, cache_bytes=room)
 
 
 def can_be_paged(model: LoadedModel) -> bool:

@@ -13,19 +13,22 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from recollect.models.model import LoadedModel
-from recollect.models.trie.pack import pack
 from recollect.sampler.choice import open_sampler
+from recollect.sampler.dense_attention import PrefillPlan
+from recollect.sampler.dense_cache import Block, Cache, PromptRun
+from recollect.sampler.requests import NO_COPIES
 from recollect.types import Completion, Sampling
 
 T = TypeVar("T")
 Heard = Callable[[int, float], None]
 Call = tuple[Heard, int, float]
 
-ROWS = 256
-"""Positions scored at once: with a large vocabulary the logits of a whole window are too many."""
+ROWS = 64
+"""Positions scored at once: others get their tokens in between."""
 FLOOR = -9999.0
 """Stands for minus infinity, which JSON cannot write."""
 
@@ -45,7 +48,7 @@ class Engine:
     def __init__(self, model: LoadedModel, max_running: int, cache_gib: float) -> None:
         self.model = model
         self.max_running = max_running
-        self.policy = open_sampler(model, cache_gib, max_running)
+        self.policy = open_sampler(model, cache_gib, max_running, serving=True)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._spoken: dict[asyncio.AbstractEventLoop, list[Call]] = {}
@@ -109,22 +112,45 @@ class Engine:
     async def _score(
         self, token_ids: Sequence[int], start: int, temperature: float, top: int
     ) -> Likelihoods:
-        model = self.model
         score = Likelihoods([], [])
-        with torch.inference_mode(), model.autocast:
-            rows = pack([token_ids], device=model.device)
-            hidden = model.hidden(rows.ids, rows.positions, rows.plan)
-        for at in range(start, len(token_ids), ROWS):
+        cache = Cache.of(self.model)
+        cache.reserve(1, 1, 0, len(token_ids))
+        # Filled up to whole passes: what follows a token then changes not one bit of its score.
+        size = -(-(len(token_ids) - 1) // ROWS) * ROWS
+        padded = np.zeros(size, dtype=np.int64)
+        padded[: len(token_ids) - 1] = token_ids[:-1]
+        block = cache.block(padded)
+        for at in range(0, size, ROWS):
             await asyncio.sleep(0)  # others get their tokens in between
-            ids = torch.tensor(token_ids[at : at + ROWS], device=model.device)
-            with torch.inference_mode(), model.autocast:
-                logits = model.logits(hidden[at - 1 : at - 1 + len(ids)])
-                logprobs = (logits / (temperature or 1.0)).log_softmax(-1).clamp(min=FLOOR)
-            score.logprobs.extend(logprobs.gather(1, ids[:, None])[:, 0].tolist())
-            best = logprobs.topk(min(top, logprobs.shape[1]), -1)
-            for tokens, values in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-                score.top.append(list(zip(tokens, values, strict=True)))
+            logprobs = self._logprobs(cache, block, at, temperature)
+            end = min(at + ROWS, len(token_ids) - 1)
+            first = max(at, start - 1)  # what is computed at a place scores the token after it
+            if first < end:
+                own = logprobs[first - at : end - at]
+                self._add_scores(score, own, token_ids[first + 1 : end + 1], top)
         return score
+
+    @torch.inference_mode()
+    def _logprobs(self, cache: Cache, block: Block, at: int, temperature: float) -> torch.Tensor:
+        """Read a pass of tokens after those before it; return what may follow each of them."""
+        model = self.model
+        ids = torch.from_numpy(block.ids[at : at + ROWS]).to(model.device)
+        positions = torch.arange(at, at + ROWS, device=model.device).clamp(max=model.window - 1)
+        copies = torch.from_numpy(NO_COPIES).to(model.device)
+        plan = PrefillPlan(cache, [PromptRun(-1, at, ROWS, block)], copies)
+        with model.autocast:
+            logits = model.logits(model.hidden(ids, positions, plan))
+            return (logits / (temperature or 1.0)).log_softmax(-1).clamp(min=FLOOR)
+
+    @torch.inference_mode()
+    def _add_scores(
+        self, score: Likelihoods, logprobs: torch.Tensor, token_ids: Sequence[int], top: int
+    ) -> None:
+        ids = torch.tensor(token_ids, device=self.model.device)
+        score.logprobs.extend(logprobs.gather(1, ids[:, None])[:, 0].tolist())
+        best = logprobs.topk(min(top, logprobs.shape[1]), -1)
+        for tokens, values in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            score.top.append(list(zip(tokens, values, strict=True)))
 
     async def _call(self, work: Coroutine[Any, Any, T]) -> T:
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
