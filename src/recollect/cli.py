@@ -194,6 +194,9 @@ def _config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
     start = starting_point(name)
     if verb == "eval":
         args = [EVAL_NAMES.get(word, word) for word in args]
+        if "--val.tasks" in args and "--val.length-tasks" not in args:  # one number for all lengths
+            at = args.index("--val.tasks") + 1
+            args += ["--val.length-tasks", *args[at : at + 1]]
         if is_run(name) and "--model.path" not in args:
             start = trained(start)
     given = with_parts(Arguments.of(start), names)
