@@ -118,6 +118,8 @@ class Rollout:
         try:
             await deadline.run(self._run(episode, chats), patient=learns)
         except (BoundaryError, OutOfTime) as error:
+            if not episode.answers:
+                chats.settle(len(task.questions), failed=True)
             episode.failure = _failure(error, deadline, finished=bool(episode.answers))
         episode.seconds = time.perf_counter() - started
         return episode

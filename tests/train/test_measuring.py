@@ -63,7 +63,7 @@ def test_a_reader_that_fails_is_unmeasured_in_validation_and_no_0(tmp_path):
         return 400 if asked % 3 == 0 else "blue"
 
     with chat_server(reader) as server:
-        config = curator(tmp_path, reader="endpoint", reader_url=server.url)
+        config = curator(tmp_path, reader="endpoint", reader_url=server.url, panel_weight=0.0)
         groups = asyncio.run(Learner.open(config).validate(Nobody()))
     episodes = [episode for group in groups for episode in group]
     lost = [e for e in episodes if e.failure and e.failure.fault == "measurement"]

@@ -104,17 +104,17 @@ class Chats:
         own = model.trainable or not any(other.trainable for other in self.models.values())
         return Chat(model, context, (*self.key, number), tuple(tools), told, own, self)
 
-    def settle(self, questions: int) -> None:
-        """Match contexts to questions, once an agent has answered.
+    def settle(self, questions: int, failed: bool = False) -> None:
+        """Match contexts to questions, once an agent has answered or failed.
 
         If no context names a question, and as many were opened in role `answer` without a label as
         there are questions, then the n-th of them answers the n-th question: it earns that
         question's score and is compared with the same question's contexts in sibling episodes.
-        Otherwise they earn the episode's reward.
+        Otherwise they earn the episode's reward. An agent that failed may have opened fewer.
         """
         answering = [context for context in self._unplaced if context.role == "answer"]
         named = any(context.question is not None for context in self.contexts)
-        if named or len(answering) != questions:
+        if named or len(answering) > questions or (len(answering) < questions and not failed):
             return
         for i, context in enumerate(answering):
             context.question = i
