@@ -316,7 +316,7 @@ def test_13_what_the_agent_failed_itself_is_in_its_group_with_the_lowest_reward(
     assert got == [0.5, -0.5]
 
 
-def test_13_a_step_in_which_the_model_that_learns_is_silent_says_so(monkeypatch):
+def test_13_a_step_in_which_the_model_that_learns_is_silent_says_so(monkeypatch, tmp_path):
     done = {"is_prompt": True, "status": "finished", "global_steps": 3}
     monkeypatch.setattr(tq, "kv_list", lambda: {"train": {"a": dict(done)}})
     silent = episode(context([1], [3], role="answer", trainable=False), reward=1.0)
@@ -324,6 +324,7 @@ def test_13_a_step_in_which_the_model_that_learns_is_silent_says_so(monkeypatch)
     trainer.config = composed("data.train_batch_size=1")
     trainer.settings = settings("grpo")
     trainer.parameter_sync_step, trainer.global_steps = 1, 3
+    trainer.run = tmp_path  # where nothing asks it to stop
     trainer.replay_buffer = ReplayBuffer("sync", trainer.config.trainer, None, "drop", {}, 0.01)
     trainer.prepare_step = lambda: trainer._submitted.extend(["a"])
     trainer._take = lambda uids: Taken([[silent]], Counter())
@@ -331,7 +332,7 @@ def test_13_a_step_in_which_the_model_that_learns_is_silent_says_so(monkeypatch)
         trainer.step({}, {})
 
 
-def test_13_a_step_of_failures_alone_says_why(monkeypatch):
+def test_13_a_step_of_failures_alone_says_why(monkeypatch, tmp_path):
     """verl: "no materializable trajectories". Its own buffer looks at what its queue holds."""
     done = {"is_prompt": True, "status": "finished", "global_steps": 3}
     monkeypatch.setattr(tq, "kv_list", lambda: {"train": {"a": dict(done), "b": dict(done)}})
@@ -342,6 +343,7 @@ def test_13_a_step_of_failures_alone_says_why(monkeypatch):
     trainer = object.__new__(MemoryTrainer)
     trainer.config = composed("data.train_batch_size=2")
     trainer.parameter_sync_step, trainer.global_steps = 1, 3
+    trainer.run = tmp_path  # where nothing asks it to stop
     trainer.replay_buffer = ReplayBuffer("sync", trainer.config.trainer, None, "drop", {}, 0.01)
     trainer.prepare_step = lambda: trainer._submitted.extend(["a", "b"])
     trainer._take = lambda uids: Taken([failed, failed], Counter())
