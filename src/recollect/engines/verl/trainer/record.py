@@ -42,8 +42,10 @@ class Record:
     """Write down what happens in a run."""
 
     run: Run
+    test_freq: int
+    """Steps between those whose training episodes are all stored."""
     keep_groups: int = 1
-    """Groups of training episodes stored at every step; -1 stores all."""
+    """Groups of training episodes stored at every other step; -1 stores all."""
     decode: Decode | None = None
 
     @classmethod
@@ -52,7 +54,7 @@ class Record:
     ) -> Record:
         """Start the record of a run, or go on with it after `step`."""
         run = Run.open(folder, settings_of(config), at=step, may_change=MAY_CHANGE)
-        return cls(run, config.rollout.keep_groups, decode)
+        return cls(run, config.test_freq, config.rollout.keep_groups, decode)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl."""
@@ -69,7 +71,8 @@ class Record:
             for phase, names in PHASES.items()
             if any(name in seconds for name in names)
         }
-        kept = groups if self.keep_groups < 0 else groups[: self.keep_groups]
+        whole = self.keep_groups < 0 or step % self.test_freq == 0
+        kept = groups if whole else groups[: self.keep_groups]
         if kept:
             episodes = [e for group in kept for e in group]
             self.run.write_episodes(step, "train", episodes, self.decode)
