@@ -144,7 +144,7 @@ def test_logs_keep_text_exactly(text: str):
         again = _joined(text)
         kept = [record for _number, record in read_lines(folder / "lines.jsonl")]
         assert kept == [{"said": again, again: 1}, [again]]
-        write_episodes(folder / "e.gz", [episode(text)], lambda _ids: text)
+        write_episodes(folder / "e.gz", [episode(text)], lambda _role, _ids: text)
         (back,) = read_episodes(folder / "e.gz")
         assert back.answers == [again] and back.failure.message == again
         assert back.task.questions[0].text == again and back.ops[0].data == {"text": again}
@@ -162,7 +162,7 @@ def test_runs_and_trackers_take_any_text(text: str):
         folder = Path(name) / "run"
         with Run.open(folder, {"name": text, "agent": {text: [text]}}) as run:
             run.log(1, {text: 1.0, "reward": 0.5})
-            run.write_episodes(1, "train", [episode(text)], lambda _ids: text)
+            run.write_episodes(1, "train", [episode(text)], lambda _role, _ids: text)
             run.write_text("report.md", f"# {text}")
         config = {"name": text, "agent": {"note": [text]}}
         trackers = open_trackers(["tensorboard"], folder, text, config)

@@ -34,6 +34,7 @@ from recollect.engines.verl.launch.translate import (
 from recollect.engines.verl.run.folder import placed, prepare
 from recollect.engines.verl.worker.bases import SHARED_MEMORY, sweep
 from recollect.errors import UserError
+from recollect.foreign import shown
 from recollect.runs.stopping import heard, status_of
 from recollect.train.wiring import ask_servers
 
@@ -214,7 +215,7 @@ def wait_for(module: Sequence[str], env: Mapping[str, str], run: Path) -> int:
         numbers.append(number)
         if len(numbers) == 1:
             stop.ask(run)
-            print(ASKED.format(signal.Signals(number).name), file=sys.stderr, flush=True)
+            print(shown(ASKED.format(signal.Signals(number).name)), file=sys.stderr, flush=True)
         elif started and len(numbers) == 2:
             started[0].send_signal(signal.SIGINT)
         elif started:
