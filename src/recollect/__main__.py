@@ -16,9 +16,14 @@ def main() -> int:
     """Run the command line; return its exit status."""
     sys.excepthook = crash
     try:
+        import signal
+
         from recollect.cli import main as run
 
-        return run()
+        status = run()
+        # The work is done: an interrupt while Python shuts down must not change the status.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return status
     except KeyboardInterrupt:
         sys.stderr.write("recollect: stopped\n")
         return 130
