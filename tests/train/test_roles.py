@@ -75,7 +75,8 @@ def test_the_published_names_are_another_way_to_say_it():
     assert replace(qa, steps=7).models == qa.models
     assert preset("demo").models.learning == ROLES
     ledger = PRESETS["ledger"]
-    bank = Arguments.of(ledger, agent_name_override="tool_mem_agent_twostage").config
+    stage = {"training_stage": "memory", "fixed_model_api": URL}
+    bank = Arguments.of(ledger, agent_name_override="tool_mem_agent_twostage", **stage).config
     assert isinstance(bank.agent, BankAgent)
     own = FoldAgent(chunk_size=7)
     given = replace(ledger, agent=own)
@@ -88,7 +89,8 @@ def test_another_agent_takes_over_all_that_it_has_too():
         return _config(args, "train", "demo").agent
 
     limits = ["--agent.chunk-size", "100", "--agent.max-memory-tokens", "7"]
-    bank = named("recall", "tool_mem_agent_twostage", *limits, "--agent.max-chunks", "4")
+    stage = ["--training-stage", "memory", "--fixed-model-api", URL]
+    bank = named("recall", "tool_mem_agent_twostage", *limits, *stage, "--agent.max-chunks", "4")
     assert bank == BankAgent(100, max_core_tokens=7, max_chunks=4)
     assert named("recall", "tool_mem_agent") == BankAgent(512, max_core_tokens=128)
     gated = named("recall", "gated", "--agent.max-answer-tokens", "9")
