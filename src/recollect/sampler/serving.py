@@ -6,6 +6,9 @@ long prompt becomes a block piece by piece, and its request is admitted when the
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +59,8 @@ class ServingPolicy(LocalPolicy):
     def reset(self) -> None:
         """Forget all keys and values."""
         super().reset()
+        self.owed = 0.0
+        """Seconds that pieces of prompts took and that running sequences have not had since."""
         self._readings: dict[DenseRequest, Reading] = {}
         self._since: dict[DenseRequest, int] = {}
 
@@ -67,14 +72,30 @@ class ServingPolicy(LocalPolicy):
             self._retire([r for r in self._running if r.done.done()])  # cancelled by their askers
             self._forget()
             self._begin()
-            self._read()
+            if self.idle:
+                with self.owing():
+                    self._read()
             admitted = self._admit()
             if admitted:
                 self._prefill(admitted)
                 self._retire([r for r in self._running if self._finish(r)])
             if self._running:
+                started = time.perf_counter()
                 self._decode()
+                self.owed -= time.perf_counter() - started
         self._retire([r for r in self._running if self._finish(r)])
+
+    @property
+    def idle(self) -> bool:
+        """Whether something else may be computed: nobody runs, or who does has had as much time."""
+        return not self._running or self.owed <= 0
+
+    @contextmanager
+    def owing(self) -> Iterator[None]:
+        """Note the time that something else takes; those who run get the same after it."""
+        started = time.perf_counter()
+        yield
+        self.owed = max(0.0, self.owed) + time.perf_counter() - started
 
     def _rank(self, request: DenseRequest) -> int:
         size = len(request.prompt) + request.sampling.max_tokens

@@ -202,7 +202,8 @@ class _Handler:
             form, jobs = await _unless_gone(request, prepare())
             if asked.stream:
                 return _EventStream(self._events(form, jobs), slots.pop_all())
-            return JSONResponse(await _unless_gone(request, self.service.reply(form, jobs)))
+            body = await _unless_gone(request, self.service.reply(form, jobs))
+            return Response(body, media_type="application/json")
 
     async def _events(self, form: Form, jobs: list[Choice]) -> AsyncGenerator[bytes, None]:
         try:

@@ -108,6 +108,20 @@ def _encoded(tokenizer: HFTokenizer, text: str, special: bool) -> list[int]:
     return list(made.input_ids)
 
 
+class ShownTokenizer(HFTokenizer):
+    """A tokenizer that remembers what every token looks like: logprobs show thousands of them."""
+
+    def __init__(self, hf: Any, vocab_size: int, end_ids: Sequence[int]) -> None:
+        super().__init__(hf, vocab_size, end_ids)
+        self._looks: dict[int, str] = {}
+
+    def decode_control(self, token_id: int) -> str:
+        """Return the text of one token, a control token included."""
+        if token_id not in self._looks:
+            self._looks[token_id] = super().decode_control(token_id)
+        return self._looks[token_id]
+
+
 def copied(tokenizer: HFTokenizer) -> HFTokenizer:
     """Return a tokenizer that another thread may use."""
-    return HFTokenizer(copy.deepcopy(tokenizer.hf), tokenizer.vocab_size, tokenizer.end_ids)
+    return ShownTokenizer(copy.deepcopy(tokenizer.hf), tokenizer.vocab_size, tokenizer.end_ids)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from recollect.sampler.choice import open_sampler
 from recollect.sampler.dense_attention import PrefillPlan
 from recollect.sampler.dense_cache import Block, Cache, PromptRun
 from recollect.sampler.requests import NO_COPIES
+from recollect.sampler.serving import ServingPolicy
 from recollect.types import Completion, Sampling
 
 T = TypeVar("T")
@@ -51,6 +53,8 @@ class Engine:
         self.policy = open_sampler(model, cache_gib, max_running, serving=True)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._scoring = asyncio.Lock()
+        """One sequence is scored at a time: a piece of it between two steps of the sampler."""
         self._spoken: dict[asyncio.AbstractEventLoop, list[Call]] = {}
         self._thread.start()
 
@@ -107,7 +111,12 @@ class Engine:
         self, token_ids: Sequence[int], start: int, temperature: float, top: int
     ) -> Likelihoods:
         """Score the tokens from `start` on (at least 1), given all those before each."""
-        return await self._call(self._score(token_ids, start, temperature, top))
+
+        async def alone() -> Likelihoods:
+            async with self._scoring:
+                return await self._score(token_ids, start, temperature, top)
+
+        return await self._call(alone())
 
     async def _score(
         self, token_ids: Sequence[int], start: int, temperature: float, top: int
@@ -122,13 +131,22 @@ class Engine:
         block = cache.block(padded)
         for at in range(0, size, ROWS):
             await asyncio.sleep(0)  # others get their tokens in between
-            logprobs = self._logprobs(cache, block, at, temperature)
+            logprobs = await self._in_turn(partial(self._logprobs, cache, block, at, temperature))
             end = min(at + ROWS, len(token_ids) - 1)
             first = max(at, start - 1)  # what is computed at a place scores the token after it
             if first < end:
                 own = logprobs[first - at : end - at]
                 self._add_scores(score, own, token_ids[first + 1 : end + 1], top)
         return score
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        """Do some work once those who are given tokens have had as much time as such work took."""
+        if not isinstance(self.policy, ServingPolicy):
+            return work()
+        while not self.policy.idle:
+            await asyncio.sleep(0)
+        with self.policy.owing():
+            return work()
 
     @torch.inference_mode()
     def _logprobs(self, cache: Cache, block: Block, at: int, temperature: float) -> torch.Tensor:

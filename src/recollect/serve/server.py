@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -41,12 +43,17 @@ class Serving:
 
 def run_server(config: ServeConfig) -> int:
     """Serve until a signal says to stop; return the exit status that names it."""
+    # Torch gives the interpreter away with every operation, and would wait this long to get it back
+    # while another thread reads a request.
+    sys.setswitchinterval(0.0005)
     key = _api_key(config)  # mistakes come before minutes of loading
     source = find_source(config.checkpoint)
     if config.ready_file:
         config.ready_file.unlink(missing_ok=True)  # an earlier server's address
     with _bind(config) as listener:
         model = source.load(config.device, config.threads, config.dtype)
+        gc.collect()
+        gc.freeze()  # what was loaded stays: looking through it again would hold up everybody
         return status_of(asyncio.run(_until_signal(model, source, config, listener, key)))
 
 

@@ -6,9 +6,11 @@ What a request asks for is counted, and refused if it is too much, before any of
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,6 +48,7 @@ class Service:
         self.tokenizer = copied(own)
         """For the thread of the event loop."""
         self.encoder = Encoder(own, self.window)
+        self._writer = ThreadPoolExecutor(1, "writer")
         self.bodies = Bodies(self.limits, self.window)
         self.admission = Admission(self.limits.requests, self.engine.max_running)
 
@@ -57,6 +60,7 @@ class Service:
     async def close(self) -> None:
         """End the threads."""
         self.encoder.close()
+        self._writer.shutdown(wait=False, cancel_futures=True)
         await self.engine.close()
 
     # --- prompts ---------------------------------------------------------------------------------
@@ -182,12 +186,15 @@ class Service:
 
     # --- replies ---------------------------------------------------------------------------------
 
-    async def reply(self, form: Form, jobs: Sequence[Choice]) -> dict[str, Any]:
-        """Make all choices and return the answer."""
+    async def reply(self, form: Form, jobs: Sequence[Choice]) -> bytes:
+        """Make all choices and return the answer as JSON."""
         turns = self.admission.turns(len(jobs))
         tasks = [asyncio.create_task(self._make(form, job, turns)) for job in jobs]
         try:
-            return form.body(await asyncio.gather(*tasks))
+            done = await asyncio.gather(*tasks)
+            # Logprobs of a whole window take a while to write.
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._writer, _written, form, done)
         finally:
             for task in tasks:
                 task.cancel()
@@ -299,6 +306,11 @@ class _Streamed:
             yield self.form.closing(
                 Done(self.job, self.done), self.growing, self.tokens, self.offset
             )
+
+
+def _written(form: Form, done: Sequence[Done]) -> bytes:
+    body = form.body(done)
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _streamable(form: Form, asked: GenerationBody) -> Form:
