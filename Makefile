@@ -8,6 +8,8 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null \
 	&& echo $$python && break; done)
 PIP_ARGS ?=
+CHECKED := --require-hashes --no-deps
+TORCH := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements/torch.txt)
 ARGS ?=
 VENV := .venv
 VERL := .venv-verl
@@ -15,7 +17,7 @@ BIN := $(VENV)/bin
 PYTEST_AND_LEAVE := import sys, pytest; from recollect.engines.verl.leave import leave; leave(pytest.main(sys.argv[1:]))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check format bench lock clean verl-env test-verl
+.PHONY: demo test check sbom format bench lock clean verl-env test-verl
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/demo.stamp
@@ -49,6 +51,10 @@ bench: $(VENV)/bench.stamp
 	@set -e; for name in shared_prefix grpo_step; do \
 		echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py $(ARGS); done
 
+# A software bill of materials (CycloneDX) of what the two commands install.
+sbom:
+	$(PYTHON) scripts/sbom.py requirements/demo.txt requirements/torch.txt requirements/test.txt > sbom.json
+
 lock:
 	$(PYTHON) requirements/lock.py
 
@@ -56,24 +62,32 @@ clean:
 	rm -rf $(VENV) $(VERL) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
+# What is installed must be what was locked: every file has its checksum (requirements/torch.txt for torch). torch comes
+# first and from a folder, because pip prefers a build that an index lists with a checksum to a CPU build named by PIP_ARGS.
 # Each stamp is newer than what it installed; a file is installed again only when it changes.
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make an environment: install its venv package, or set PYTHON" >&2; exit 1; }
 
-$(VENV)/demo.stamp: requirements/demo.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/demo.stamp: requirements/demo.txt requirements/torch.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing into $(VENV): once, a few minutes, about 1.4 GB (more where torch brings GPU libraries)"
-	$(PIP) install $(PIP_ARGS) -r requirements/demo.txt
+	@rm -rf $(VENV)/wheels
+	$(PIP) download --quiet --no-deps $(PIP_ARGS) -d $(VENV)/wheels $(TORCH)
+	set -e; build=$$($(BIN)/python requirements/known_build.py $(VENV)/wheels); \
+		$(PIP) install --no-index --find-links $(VENV)/wheels $$build
+	@rm -rf $(VENV)/wheels
+	@$(BIN)/python requirements/needs_cuda.py || exit 0; $(PIP) install $(CHECKED) $(PIP_ARGS) -r requirements/cuda.txt
+	$(PIP) install $(CHECKED) $(PIP_ARGS) -r requirements/demo.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/test.stamp: requirements/test.txt $(VENV)/demo.stamp
-	$(PIP) install $(PIP_ARGS) -r requirements/test.txt
+	$(PIP) install $(CHECKED) $(PIP_ARGS) -r requirements/test.txt
 	@touch $@
 
 $(VENV)/bench.stamp: requirements/bench.txt $(VENV)/test.stamp
-	$(PIP) install $(PIP_ARGS) -r requirements/bench.txt
+	$(PIP) install $(CHECKED) $(PIP_ARGS) -r requirements/bench.txt
 	@touch $@
 
 $(VERL)/bin/python:

@@ -6,11 +6,14 @@ pins differ from ours, so its file stands alone and is made in an environment of
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
 import venv
 from pathlib import Path
+
+import hashes
 
 HERE = Path(__file__).parent
 TORCH = ["torch==2.13.0", "transformers==5.17.0"]
@@ -44,9 +47,40 @@ def freeze(python: Path) -> list[str]:
 
 
 def main() -> None:
-    """Write every file."""
+    """Write every file, with the checksums of every build."""
     lock_ours()
+    part_torch()
+    lock_cuda()
+    hashes.main([str(HERE / name) for name in (*FILES, "torch.txt", "cuda.txt")])
     lock_verl()
+
+
+def part_torch() -> None:
+    """Put torch into a file of its own: it is installed first, in the build that pip is told."""
+    lines = (HERE / "demo.txt").read_text().splitlines()
+    (torch,) = [line for line in lines if line.startswith("torch==")]
+    (HERE / "demo.txt").write_text("\n".join(line for line in lines if line != torch) + "\n")
+    note = "# The torch of `make demo`, in every build that is known. Made by `make lock`."
+    (HERE / "torch.txt").write_text(f"{note}\n{torch}\n")
+
+
+def lock_cuda() -> None:
+    """Resolve what torch's CUDA build needs on a machine like those that have GPUs."""
+    known = {line.partition("==")[0].lower() for line in (HERE / "demo.txt").read_text().split()}
+    platforms = [f"--platform=manylinux_2_{n}_x86_64" for n in range(5, 29)]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed"]
+        command += ["--only-binary=:all:", f"--target={folder}/t", f"--report={report}", *platforms]
+        subprocess.check_call([*command, "--platform=manylinux2014_x86_64", TORCH[0]])
+        found = [item["metadata"] for item in json.loads(report.read_text())["install"]]
+    pins = sorted(
+        f"{package['name']}=={package['version']}"
+        for package in found
+        if package["name"].lower() not in {*known, "torch"}
+    )
+    note = "# What torch's CUDA builds need beside demo.txt. Made by `make lock`."
+    (HERE / "cuda.txt").write_text("\n".join([note, *pins]) + "\n")
 
 
 def lock_verl() -> None:
