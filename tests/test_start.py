@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.cli import PRESETS, VERBS, main
+from recollect.cli import PRESETS, main
 from recollect.commands.data.verbs import VERBS as DATA_VERBS
+from recollect.commands.verbs import VERBS
 from recollect.config.presets import PRESETS as ALL_PRESETS
 
 SOURCE = Path(__file__).parent.parent / "src"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from recollect.deadline import waiting
+from recollect.concurrency import waiting
 from recollect.foreign import redact
 from recollect.types import Failure, Fault
 

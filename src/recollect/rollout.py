@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from recollect.agents.base import Agent, checked_answers, open_memory
 from recollect.chat.chat import Chats, Model
-from recollect.concurrency import concurrently
-from recollect.deadline import Deadline, OutOfTime
+from recollect.concurrency import Deadline, OutOfTime, concurrently
 from recollect.errors import BoundaryError, UserError, boundary
 from recollect.forks import Fork
 from recollect.memory.text import TextMemory

@@ -57,12 +57,12 @@ def test_a_recipe_says_what_to_expect(script):
 
 
 def test_memagents_settings_are_the_published_ones(tmp_path):
-    from recollect.cli import _config
+    from recollect.commands.arguments import read_config
     from recollect.engines.verl.launch.options import split_engine
     from recollect.engines.verl.launch.start import plan_launch
 
     options, args = split_engine(command_of(RECIPES / "memagent_7b.sh", 4, tmp_path)[1:])
-    keys = plan_launch(_config(args, "train", ""), options.overrides).keys
+    keys = plan_launch(read_config(args, "train", ""), options.overrides).keys
     actor = "actor_rollout_ref.actor"
     assert keys["data.train_batch_size"] == 128 and keys[f"{actor}.ppo_mini_batch_size"] == 8
     assert keys["actor_rollout_ref.rollout.n"] == 16

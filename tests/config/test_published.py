@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from recollect.cli import _config
+from recollect.commands.arguments import read_config
 from recollect.config.presets import PRESETS
 
 
@@ -20,6 +20,6 @@ def test_every_number_of_a_part_is_a_flag(name, part):
         if type(getattr(own, spec.name)) is int and spec.name != "filler"  # plain wording has none
     }
     words = [f"--{part}.{key.replace('_', '-')}={new}" for key, new in numbers.items()]
-    found = getattr(_config([name, *words], "train", "demo"), part)
+    found = getattr(read_config([name, *words], "train", "demo"), part)
     assert type(found) is type(own)
     assert {key: getattr(found, key) for key in numbers} == numbers

@@ -10,7 +10,7 @@ import pytest
 from recollect.errors import UserError
 from recollect.memory.embeddings.endpoint import EndpointEmbedder
 from recollect.policies.cached import RemoteModel
-from recollect.policies.client import BadReply, Rejected, TimedOut
+from recollect.policies.failures import BadReply, Rejected, TimedOut
 from tests.support.chat_server import chat_server
 from tests.support.token_server import http_response, listening, read_request
 

@@ -17,7 +17,8 @@ from recollect.chat.rendering import Renderer, user
 from recollect.errors import BoundaryError, UserError
 from recollect.models.connect import connect
 from recollect.policies.bytes import Utf8Tokenizer
-from recollect.policies.client import Client, Endpoint, RateLimited, ServerError
+from recollect.policies.client import Client, Endpoint
+from recollect.policies.failures import RateLimited, ServerError
 from recollect.policies.http import Dropped, NotHttp, Unreachable, Wire
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker, read_completion
 from recollect.seeds import derive

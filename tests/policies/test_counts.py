@@ -13,7 +13,8 @@ from recollect.chat.rendering import user
 from recollect.errors import UserError
 from recollect.evaluation.calls import CallLog, RecordedSpeaker
 from recollect.models.connect import connect
-from recollect.policies.client import BadReply, Client, Endpoint, WrongTokens
+from recollect.policies.client import Client, Endpoint
+from recollect.policies.failures import BadReply, WrongTokens
 from recollect.policies.served import EndpointSpeaker, read_completion, read_counts, read_spoken
 from recollect.types import Sampling
 from tests.support.bytes_tokenizer import ByteTokenizer

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.policies.client import Client, Endpoint, EndpointError
+from recollect.policies.client import Client, Endpoint
+from recollect.policies.failures import EndpointError
 from recollect.policies.http import Slow, Unreachable, Wire, WireError
 from recollect.policies.http_reader import MAX_BODY, NotHttp, Response, ResponseReader
 from tests.support.token_server import http_response, listening, read_request

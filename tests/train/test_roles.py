@@ -16,7 +16,8 @@ from recollect.advantages import grpo
 from recollect.agents.bank import BankAgent
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.agents.gated import GatedAgent
-from recollect.cli import _config, main
+from recollect.cli import main
+from recollect.commands.arguments import read_config
 from recollect.commands.held_out import evaluate
 from recollect.commands.train import run_training, train_and_report
 from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
@@ -66,9 +67,9 @@ class Notes:
 
 
 def test_the_published_names_are_another_way_to_say_it():
-    given = _config(["two_stage", "--models.answer", URL], "train", "demo")
+    given = read_config(["two_stage", "--models.answer", URL], "train", "demo")
     stage = ["two_stage", "--training-stage", "memory", "--fixed-model-api", URL]
-    assert _config(stage, "train", "demo").models == given.models
+    assert read_config(stage, "train", "demo").models == given.models
     assert given.models.learning == ("memory",) and given.models.fixed == ("answer",)
     qa = Arguments.of(preset("demo"), training_stage="qa", fixed_model_api=URL).config
     assert (qa.models.memory, qa.models.answer) == (URL, "trainable")
@@ -86,7 +87,7 @@ def test_the_published_names_are_another_way_to_say_it():
 def test_another_agent_takes_over_all_that_it_has_too():
     def named(preset_name: str, agent: str, *settings: str):
         args = [preset_name, "--agent-name-override", agent, *settings]
-        return _config(args, "train", "demo").agent
+        return read_config(args, "train", "demo").agent
 
     limits = ["--agent.chunk-size", "100", "--agent.max-memory-tokens", "7"]
     stage = ["--training-stage", "memory", "--fixed-model-api", URL]
@@ -100,7 +101,7 @@ def test_another_agent_takes_over_all_that_it_has_too():
     limits = replace(preset("locomo").agent.limits, max_turn_tokens=77)
     curator = replace(preset("locomo").agent, limits=limits)
     assert named_agent("tool_mem_agent", curator, "locomo") == BankAgent(limits=limits)
-    config = _config(["recall", "--agent-name-override", "gated"], "train", "demo")
+    config = read_config(["recall", "--agent-name-override", "gated"], "train", "demo")
     assert replace(config, steps=3).agent == config.agent
 
 
@@ -354,7 +355,7 @@ def test_the_report_says_how_to_measure_with_the_same_fixed_model(tmp_path):
         report = train_and_report(replace(config, val=ValidationConfig(tasks=2)))
     assert report is not None
     _, verb, *args = report.next_command.split()
-    again = _config(args, verb, "demo")
+    again = read_config(args, verb, "demo")
     assert again.models.answer == server.url and again.models.learning == ("memory",)
     assert again.model.path == str(tmp_path / "demo" / "model")
 

@@ -12,7 +12,7 @@ pytest.importorskip("verl")
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from recollect.cli import _config
+from recollect.commands.arguments import read_config
 from recollect.config.engine import LoraConfig, LossConfig, ModelConfig, OptimConfig
 from recollect.config.presets import preset
 from recollect.engines.verl.launch.flags import FREQUENCIES, SHARED, adopt
@@ -77,7 +77,7 @@ def test_memagents_script_becomes_a_command_for_verl(config_folder):
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_every_recipe_is_a_command_for_verl(config_folder, script, tmp_path):
     options, args = split_engine(command_of(script, 4, tmp_path)[1:])
-    plan = plan_launch(_config(args, "train", ""), options.overrides)
+    plan = plan_launch(read_config(args, "train", ""), options.overrides)
     found = composed(config_folder, [o for o in plan.arguments if not o.startswith(RUN)])
     assert found.trainer.n_gpus_per_node in (1, 4, 8)
     assert found.data.train_batch_size % found.actor_rollout_ref.actor.ppo_mini_batch_size == 0

@@ -14,7 +14,7 @@ from typing import Any
 from recollect.chat.messages import Dialogue
 from recollect.chat.policy import Policy, Speaker
 from recollect.chat.rendering import Message, Renderer, user
-from recollect.deadline import hold_if_over, replying, waiting
+from recollect.concurrency import hold_if_over, replying, waiting
 from recollect.errors import AgentError, UserError, boundary
 from recollect.seeds import Key, derive
 from recollect.types import Context, Sampling, StopReason, Turn

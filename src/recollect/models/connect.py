@@ -16,16 +16,8 @@ from recollect.distribution import install
 from recollect.errors import BoundaryError, UserError
 from recollect.foreign import one_line
 from recollect.policies.bytes import Utf8Tokenizer
-from recollect.policies.client import (
-    BadReply,
-    Client,
-    Endpoint,
-    EndpointError,
-    Rejected,
-    ServerError,
-    Speech,
-    WrongTokens,
-)
+from recollect.policies.client import Client, Endpoint, Speech
+from recollect.policies.failures import BadReply, EndpointError, Rejected, ServerError, WrongTokens
 from recollect.policies.http import WireError
 from recollect.policies.presence import find_entry, no_answer
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker, read_completion

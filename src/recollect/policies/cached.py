@@ -20,7 +20,8 @@ from recollect.concurrency import Once
 from recollect.errors import UserError
 from recollect.files import make_folder
 from recollect.foreign import one_line, storable
-from recollect.policies.client import RETRIED, BadReply, Client, Endpoint, TimedOut
+from recollect.policies.client import RETRIED, Client, Endpoint
+from recollect.policies.failures import BadReply, TimedOut
 
 
 @dataclass(frozen=True)

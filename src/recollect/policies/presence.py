@@ -13,7 +13,8 @@ from typing import Any
 
 from recollect.errors import UserError
 from recollect.foreign import one_line
-from recollect.policies.client import Client, Endpoint, EndpointError, Rejected, ServerError
+from recollect.policies.client import Client, Endpoint
+from recollect.policies.failures import EndpointError, Rejected, ServerError
 from recollect.policies.http import WireError
 
 LONGEST_NAME = 1024

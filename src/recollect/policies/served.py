@@ -16,7 +16,8 @@ from typing import Any
 from recollect.chat.policy import Speaker, Spoken, SpokenCall
 from recollect.errors import boundary
 from recollect.foreign import one_line
-from recollect.policies.client import BadReply, Client, Filtered, WrongTokens
+from recollect.policies.client import Client
+from recollect.policies.failures import BadReply, Filtered, WrongTokens
 from recollect.types import Completion, Sampling, StopReason
 
 STOPPED: dict[str, StopReason] = {

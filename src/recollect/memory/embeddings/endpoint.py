@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from recollect.memory.embeddings.base import Kind
-from recollect.policies.client import RETRIED, BadReply, Client, Endpoint, TimedOut
+from recollect.policies.client import RETRIED, Client, Endpoint
+from recollect.policies.failures import BadReply, TimedOut
 
 
 @dataclass(frozen=True)

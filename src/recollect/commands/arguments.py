@@ -1,0 +1,88 @@
+"""Arguments of a verb: a preset or a run with settings over it; imports that name an extra."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from recollect.distribution import install
+from recollect.errors import UserError
+from recollect.runs.stopping import heard, status_of
+
+if TYPE_CHECKING:
+    from recollect.config.train import TrainConfig
+
+DESCRIPTIONS = {
+    "train": """Train an agent, starting from the settings of preset {preset}.
+
+--dry-run shows what would be done and starts nothing. --engine verl trains on a Ray cluster; what
+follows -- then goes to verl itself, and --gpu-gib N is one GPU's memory in the estimates.""",
+    "eval": """Measure the model of preset {preset} on held-out tasks, at several lengths.
+
+Without a preset, recollect eval --help shows how to compare agents side by side.""",
+}
+EVAL_NAMES = {"--model": "--model.path", "--n": "--val.tasks"}
+"""What `recollect eval RUN` shares with `recollect eval --tasks`, by the names of a run."""
+
+
+@contextmanager
+def importing(what: str = "", extra: str = "local") -> Iterator[None]:
+    """Import what a verb needs: a missing package names the extra that brings it.
+
+    A signal ends the process at once here. Nothing has started yet, and a library that is
+    interrupted while it is imported may print a traceback or raise another error.
+    """
+
+    def leave(number: int, _frame: object) -> None:
+        os.write(2, b"recollect: stopped\n")
+        os._exit(status_of(number))
+
+    try:
+        with heard(leave):
+            yield
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if not what or package == "recollect":
+            raise
+        raise UserError(f"{what} needs {package or error}", install(extra)) from error
+
+
+def find_package(name: str) -> None:
+    """Raise ImportError if a package is missing, without the seconds that importing it takes."""
+    from importlib.util import find_spec
+
+    if find_spec(name) is None:
+        raise ImportError(f"No module named {name!r}", name=name)
+
+
+def read_config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
+    """Take a preset and lay the given settings over it."""
+    with importing():
+        import tyro
+
+        from recollect.config.arguments import CHOOSING, settings_registry, take_parts, with_parts
+        from recollect.config.published import Arguments
+        from recollect.config.starting import is_run, starting_point, trained
+
+    name = args.pop(0) if args and not args[0].startswith("-") else default_preset
+    names, args = take_parts(args)
+    start = starting_point(name)
+    if verb == "eval":
+        args = [EVAL_NAMES.get(word, word) for word in args]
+        if "--val.tasks" in args and "--val.length-tasks" not in args:  # one number for all lengths
+            at = args.index("--val.tasks") + 1
+            args += ["--val.length-tasks", *args[at : at + 1]]
+        if is_run(name) and "--model.path" not in args:
+            start = trained(start)
+    given = with_parts(Arguments.of(start), names)
+    return tyro.cli(
+        given.kind,
+        default=given,
+        args=args,
+        prog=f"recollect {verb} {name}",
+        description=f"{DESCRIPTIONS[verb].format(preset=name)} {CHOOSING}",
+        config=(tyro.conf.AvoidSubcommands,),
+        registry=settings_registry(),
+    ).config

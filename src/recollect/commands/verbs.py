@@ -1,0 +1,213 @@
+"""What each verb of the command line does: read its arguments, import what it needs, and run it.
+
+Importing this module costs milliseconds: a verb imports what it needs when it is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recollect.commands.arguments import find_package, importing, read_config
+from recollect.errors import UserError
+from recollect.foreign import shown
+
+REPORT = """usage: recollect report [-h] FOLDER
+
+Write report.md and report.html of an evaluation that `recollect eval` stored in FOLDER.
+"""
+DOCTOR = """usage: recollect doctor [-h] [--engine {embedded,verl}] [--address ADDRESS]
+
+Show what is installed, what is missing, and how to fix it.
+
+--engine verl looks at what the cluster engine needs; --address auto (or a Ray address) looks at
+every node of a running cluster.
+"""
+
+
+def train(args: list[str]) -> int:
+    """Train on the embedded engine or on a cluster, or show what would be done."""
+    with importing():
+        from recollect.engines.verl.launch.options import split_engine
+
+    options, args = split_engine(args)
+    dry_run = "--dry-run" in args
+    config = read_config([a for a in args if a != "--dry-run"], "train", "demo")
+    if options.engine == "verl":
+        with importing("the verl engine", "verl"):
+            from recollect.commands.cluster import train_on_cluster
+
+        return train_on_cluster(config, options, dry_run)
+    if dry_run:
+        with importing("a dry run of the embedded engine"):
+            find_package("torch")
+            find_package("transformers")
+            from recollect.commands.dry_run import show_plan
+            from recollect.display import open_console
+
+        open_console().print(show_plan(config))
+        return 0
+    with importing("training"):
+        from recollect.commands.train import run_training
+
+    return run_training(config)
+
+
+def evaluate(args: list[str]) -> int:
+    """Measure a preset or a run on held-out tasks, or compare agents side by side."""
+    if args and not args[0].startswith("-"):
+        config = read_config(args, "eval", "demo")
+        with importing("measuring a preset"):
+            from recollect.commands.held_out import run_held_out
+
+        return run_held_out(config)
+    with importing():
+        import shlex
+
+        import tyro
+
+        from recollect.commands.evaluate import run_eval
+        from recollect.evaluation.options import EvalOptions
+
+    options = tyro.cli(EvalOptions, args=args, prog="recollect eval")
+    return run_eval(options, shlex.join(["recollect", "eval", *args]))
+
+
+def replay(args: list[str]) -> int:
+    """Score a stored evaluation again."""
+    with importing():
+        from pathlib import Path
+
+        import tyro
+
+        from recollect.commands.evaluate import run_replay
+        from recollect.evaluation.options import ReplayOptions
+
+    if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
+        raise UserError("replay needs a folder", "type recollect replay FOLDER")
+    folder = "" if args[0].startswith("-") else args.pop(0)
+    options = tyro.cli(ReplayOptions, args=args, prog="recollect replay FOLDER")
+    return run_replay(Path(folder), options)
+
+
+def judge_check(args: list[str]) -> int:
+    """Measure how often a judge errs on labelled answers."""
+    with importing():
+        import tyro
+
+        from recollect.commands.evaluate import JudgeCheckOptions, run_judge_check
+
+    return run_judge_check(tyro.cli(JudgeCheckOptions, args=args, prog="recollect judge-check"))
+
+
+def serve(args: list[str]) -> int:
+    """Serve a checkpoint to OpenAI's clients."""
+    with importing():
+        import tyro
+
+        from recollect.serve.settings import ServeConfig
+
+    config = tyro.cli(ServeConfig, args=args, prog="recollect serve")
+    with importing("serving", "local,serve"):
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+
+        from recollect.serve.server import run_server
+
+    return run_server(config)
+
+
+def report(args: list[str]) -> int:
+    """Write the report of an evaluation."""
+    if args in (["-h"], ["--help"]):
+        print(REPORT, end="")
+        return 0
+    if len(args) != 1 or args[0].startswith("-"):
+        raise UserError("report needs one folder", "type recollect report FOLDER")
+    with importing():
+        from pathlib import Path
+
+        from recollect.evaluation.report import write_report
+
+    for path in write_report(Path(args[0])):
+        print(shown(str(path)))
+    return 0
+
+
+def stages(args: list[str]) -> int:
+    """Train one role while the other is fixed, and swap."""
+    with importing():
+        import tyro
+
+        from recollect.commands.stages.file import StagesOptions, read_plan
+
+    options = tyro.cli(StagesOptions, args=args, prog="recollect stages")
+    plan = read_plan(options)
+    if options.dry_run:
+        with importing():
+            from recollect.commands.stages.record import show_plan
+            from recollect.display import open_console
+
+        open_console().print(show_plan(plan))
+        return 0
+    with importing("training in stages"):
+        from recollect.commands.stages.run import run_stages
+
+    return run_stages(plan)
+
+
+def data(args: list[str]) -> int:
+    """Make or check the data that tasks are read from."""
+    with importing():
+        from recollect.commands.data import run_data
+        from recollect.display import open_console
+
+    return run_data(args, open_console())
+
+
+def doctor(args: list[str]) -> int:
+    """Show what is installed and what is missing."""
+    if args in (["-h"], ["--help"]):
+        print(DOCTOR, end="")
+        return 0
+    with importing():
+        from recollect.display import open_console
+        from recollect.engines.verl.launch.options import split_doctor
+
+    engine, address = split_doctor(args)
+    if engine == "verl":
+        with importing():
+            from recollect.commands.cluster_doctor import doctor_verl
+
+        return doctor_verl(open_console(), address)
+    with importing():
+        from recollect.commands.doctor import doctor
+
+    return doctor(open_console())
+
+
+def runs(args: list[str]) -> int:
+    """List the runs of a folder."""
+    if args in (["-h"], ["--help"]) or len(args) > 1:
+        print("usage: recollect runs [-h] [FOLDER]\n\nList the runs in FOLDER, or in runs/.")
+        return 0 if len(args) == 1 else 2
+    with importing():
+        from pathlib import Path
+
+        from recollect.commands.runs import show_runs
+        from recollect.display import open_console
+
+    return show_runs(Path(args[0] if args else "runs"), open_console())
+
+
+VERBS: dict[str, Callable[[list[str]], int]] = {
+    "train": train,
+    "eval": evaluate,
+    "serve": serve,
+    "replay": replay,
+    "judge-check": judge_check,
+    "report": report,
+    "stages": stages,
+    "runs": runs,
+    "data": data,
+    "doctor": doctor,
+}
