@@ -48,6 +48,7 @@ from recollect.policies.bytes import Utf8Tokenizer
 from recollect.policies.cached import Kept, RemoteModel
 from recollect.runs.episodes import read_episodes, write_episodes
 from recollect.runs.run import Run
+from recollect.runs.tracker_services import TrackerConfig
 from recollect.runs.trackers import open_trackers
 from recollect.tasks.documents import memagent
 from recollect.tasks.files.jsonl import Jsonl
@@ -165,10 +166,10 @@ def test_runs_and_trackers_take_any_text(text: str):
             run.write_episodes(1, "train", [episode(text)], lambda _role, _ids: text)
             run.write_text("report.md", f"# {text}")
         config = {"name": text, "agent": {"note": [text]}}
-        trackers = open_trackers(["tensorboard"], folder, text, config)
-        for tracker in trackers:
-            tracker.log(1, storable_values({text: 1.0, "reward": 0.5}))
-            tracker.close()
+        named = TrackerConfig(run=text, tags=(text,))
+        with open_trackers(["tensorboard"], folder, config, named) as trackers:
+            trackers.log(1, {text: 1.0, "reward": 0.5}, [episode(text)])
+        assert trackers.opened == []
         assert (folder / "report.md").read_text(encoding="utf-8") == _as_written(f"# {text}")
 
 

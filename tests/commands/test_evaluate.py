@@ -18,6 +18,7 @@ from recollect.evaluation.judge_pairs import PAIRS
 from recollect.evaluation.results import load
 from tests.support.bytes_tokenizer import ByteTokenizer
 from tests.support.chat_server import chat_server
+from tests.support.fake_trackers import install
 from tests.support.hostile import ACTS_ON_A_SCREEN, NASTY
 from tests.support.tiny import tiny_model
 from tests.support.token_server import (
@@ -188,6 +189,26 @@ def digits(folder: Path) -> dict[str, Any]:
     return asdict(replace(load(folder), created="", seconds=0.0))
 
 
+def test_trackers_get_the_scores_of_an_evaluation_once(capsys, tmp_path: Path, monkeypatch):
+    fake, out = install(monkeypatch, "wandb"), tmp_path / "found"
+    named = ("--tracking.project", "compare", "--tracking.tags", "a", "b")
+    with serving() as server:
+        for _ in range(2):  # the second time everything is there
+            assert main(command(server, out, "--trackers", "wandb", *named)) == 0
+    (run,) = fake.runs.values()
+    assert run.settings["project"] == "compare" and run.settings["tags"] == ["a", "b"]
+    assert run.settings["name"] == "found" and run.opened == 2
+    results = load(out)
+    for cell in results.cells:
+        score = cell.scores[cell.primary]
+        place = f"eval/{cell.task}/{cell.agent}"
+        assert run.scalars(f"{place}/{cell.primary}") == [(0, score.mean)]
+        assert run.scalars(f"{place}/{cell.primary}/low") == [(0, score.low)]
+        assert run.scalars(f"{place}/n") == [(0, score.n)]
+    ((_, table),) = run.tables("scores")
+    assert len(table.data) == sum(len(cell.scores) for cell in results.cells)
+
+
 def judge(text: str) -> str:
     """Accept what names an accepted answer: lists of every candidate pass, like vague ones not."""
     right = text.rpartition("Right answer: ")[2].partition("\n")[0].lower()
@@ -299,6 +320,7 @@ def test_no_error_of_a_server_acts_on_the_terminal(capsys, tmp_path: Path):
         (("--tasks", "recal@1k"), "there is no task 'recal'"),
         (("--metrics", "bleu"), "no metric 'bleu'"),
         (("--prices", "cheap"), "no prices"),
+        (("--trackers", "tb"), "no tracker 'tb'"),
         (("--n", "0"), "n is 0"),
         (("--concurrency", "0"), "none would ever start"),
     ],

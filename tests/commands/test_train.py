@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
+from tensorboard.backend.event_processing import event_accumulator
 
 from recollect.commands.train import make_report
 from recollect.config.presets import DEMO_MODEL, preset
@@ -163,10 +164,10 @@ def test_killed_at_any_moment_it_ends_the_same(whole, model, tmp_path):
 
 def test_a_signal_saves_the_run_and_the_status_names_it(whole, model, tmp_path):
     """SIGTERM does not wait for the step under way; a second signal during the save is harmless."""
-    run = tmp_path / "demo"
+    run, shown = tmp_path / "demo", ("--trackers", "tensorboard", "--tracking.rollouts", "2")
     for asked in ((signal.SIGINT,), (signal.SIGTERM,), (signal.SIGHUP,), (signal.SIGTERM,) * 2):
         before = logged(run)
-        process = start(tmp_path, model, "--save-freq", "100")
+        process = start(tmp_path, model, "--save-freq", "100", *shown)
         wait_for(process, lambda known=before: logged(run) > max(known, 1))
         for number in asked:
             process.send_signal(number)
@@ -178,8 +179,13 @@ def test_a_signal_saves_the_run_and_the_status_names_it(whole, model, tmp_path):
             saved = max((run / "checkpoints").glob("step-*"))
             assert int(saved.name[5:]) == numbers(run)[-1]["step"], "all that was done is saved"
             assert 1 <= len(numbers(run)) < 9
-    finish(start(tmp_path, model))
+    finish(start(tmp_path, model, *shown))
     assert_same(run, whole)
+    events = event_accumulator.EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("val/accuracy")] == [0, 3, 6, 8]
+    assert [event.step for event in events.Scalars("reward/mean")] == list(range(1, 9))
+    assert [event.step for event in events.Tensors("rollouts")] == [3, 6, 8]
 
 
 def test_a_damaged_checkpoint_is_passed_over(whole, model, tmp_path):

@@ -11,14 +11,14 @@ from rich.text import Text
 from recollect.config.overlay import to_table
 from recollect.config.train import TrainConfig
 from recollect.display import Report, open_console, report_card, report_markdown
-from recollect.display.figures import count, flatten, grid
+from recollect.display.figures import count, grid
 from recollect.engines.verl.cpu.keys import ENVIRONMENT, cpu_keys
 from recollect.engines.verl.launch.memory import GIB, Demand, demand
 from recollect.engines.verl.launch.options import EngineOptions
 from recollect.engines.verl.launch.start import Launch, check_keys, launch, missing, plan_launch
 from recollect.engines.verl.launch.translate import ROLLOUT, name_of, written
 from recollect.errors import UserError
-from recollect.files import write_text
+from recollect.files import dotted, write_text
 from recollect.runs.stopping import STOPS, status_of
 from recollect.train.trial import rehearse
 
@@ -86,7 +86,7 @@ def show_launch(plan: Launch, gpu_gib: float) -> RenderableType:
     """Lay out the settings behind a command, and what every GPU must hold."""
     parts: list[RenderableType] = [
         Text("settings", "bold"),
-        grid(dict(flatten(to_table(plan.config, TrainConfig)))),
+        grid(dict(dotted(to_table(plan.config, TrainConfig)))),
         "",
         Text("memory of every GPU", "bold"),
         _memory(plan, gpu_gib),

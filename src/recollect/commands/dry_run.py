@@ -13,9 +13,9 @@ from rich.text import Text
 from recollect.agents.base import Estimated, check_window, part_name
 from recollect.config.overlay import to_table
 from recollect.config.train import TrainConfig
-from recollect.display.figures import count, flatten, grid
+from recollect.display.figures import count, grid
 from recollect.errors import UserError
-from recollect.files import loads, read_json
+from recollect.files import dotted, loads, read_json
 from recollect.models.tokenizer import check_folder, load_counter
 from recollect.train.lengths import check_tasks
 from recollect.train.trial import rehearse
@@ -44,7 +44,7 @@ def show_plan(config: TrainConfig) -> RenderableType:
         ),
     }
     notes = [Text(f"note: {note}") for note in (*config.notes, *rehearse(config))]
-    return Group(grid(dict(flatten(to_table(config, TrainConfig)))), "", grid(facts), *notes)
+    return Group(grid(dict(dotted(to_table(config, TrainConfig)))), "", grid(facts), *notes)
 
 
 def _work(config: TrainConfig, folder: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +27,14 @@ from recollect.evaluation.results import NAME, JudgeError, Results, save
 from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
 from recollect.evaluation.setup import NOTHING_OWN, Own, default_folder, enter, known_agents, set_up
 from recollect.evaluation.tables import cost_table, judge_table, published_table, score_table
+from recollect.evaluation.tracked import tracked
 from recollect.foreign import one_line
 from recollect.policies.cached import RemoteModel
 from recollect.policies.client import Endpoint
 from recollect.policies.presence import check_servers
 from recollect.rewards.judge import strict_judge
+from recollect.runs.tracker_services import TrackerConfig
+from recollect.runs.trackers import check_trackers, open_trackers
 
 VERDICTS = "verdicts.sqlite"
 SHOWN = 600
@@ -49,6 +53,7 @@ def evaluate(
     """Run what is missing, score everything, write results and report, and return them."""
     parse_prices(options.prices)  # what is wrong is said before anything is run
     check_metrics(options.metrics)
+    check_trackers(options.trackers)
     setup = set_up(options, known_agents(options), own)
     folder = options.out or default_folder(options, own)
     if options.judge:
@@ -72,7 +77,7 @@ def evaluate(
             stop.run(harness.run(progress.episode))
     finally:
         store.close()
-    return _score(console, folder, options, stop)
+    return _score(console, folder, options, stop, options.trackers, options.tracking)
 
 
 def run_replay(folder: Path, options: ReplayOptions) -> int:
@@ -104,7 +109,12 @@ def run_judge_check(options: JudgeCheckOptions) -> int:
 
 
 def _score(
-    console: Console, folder: Path, options: EvalOptions | ReplayOptions, stop: Stop
+    console: Console,
+    folder: Path,
+    options: EvalOptions | ReplayOptions,
+    stop: Stop,
+    trackers: Sequence[str] = (),
+    tracking: TrackerConfig = TrackerConfig(),
 ) -> EvalResult:
     prices = parse_prices(options.prices)
     if read_config(folder) is None:
@@ -115,6 +125,10 @@ def _score(
         graders = Graders(strict_judge(model), read_prompts(options.longmemeval_prompts))
     with console.status("scoring"):
         results = stop.run(assess(folder, options.metrics, graders, prices))
+    if trackers:
+        with open_trackers(trackers, folder, results.config, tracking) as opened:
+            opened.note = lambda text: console.print(text, markup=False, soft_wrap=True)
+            opened.log_result(*tracked(results))
     found = EvalResult(folder, results)
     _finish(console, folder, results)
     _say_failures(console, found)

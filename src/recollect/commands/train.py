@@ -25,12 +25,11 @@ from recollect.display import (
     rollout_table,
 )
 from recollect.errors import UserError
-from recollect.foreign import storable_values
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
 from recollect.runs.run import Run, read_records
 from recollect.runs.stopping import status_of
-from recollect.runs.trackers import Tracker, open_trackers
+from recollect.runs.trackers import Trackers, check_trackers, open_trackers
 from recollect.train.loop import Outcome, train
 from recollect.train.rollouts import Learner, nothing_learns
 from recollect.train.trial import needs_trial, try_out
@@ -55,6 +54,7 @@ def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainR
     """Train as configured, show it on the console, and return what came of it."""
     if not config.models.learning:
         raise nothing_learns()
+    check_trackers(config.trackers)
     learner = Learner.open(config)  # first of all: a mistake here must leave no run behind
     # Where a fixed model is served may change, but not who learns.
     settings, folder = settings_of(config), config.folder / config.name
@@ -64,29 +64,41 @@ def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainR
         learner.cast.reset()
     run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
     copy_sources(own_sources(config), folder)
-    done = run.checkpoint.step if run.checkpoint else 0
-    trackers = open_trackers(config.trackers, folder, config.name, settings, start=done)
+    done = run.checkpoint.step if run.checkpoint else -1
+    tracked = open_trackers(config.trackers, folder, settings, config.tracking, start=done)
     try:
-        with Display(console, config.steps, title(config), done=done) as display:
-            for note in run.notes:
-                display.note(note)
-            outcome = stop.run(train(learner, run, Screen(display, trackers), stop.soon))
-        if outcome.groups:
-            console.print(rollout_table(outcome.groups))
-        if not outcome.finished:
-            again = "the same command" + " with --resume auto" * (config.resume != "auto")
-            console.print(f"stopped after step {outcome.step}; {again} resumes from there")
-            return TrainResult(
-                folder, outcome.step, False, config, groups=outcome.groups, signal=outcome.signal
-            )
-        report = make_report(config, run, outcome)
-        run.write_text("report.md", report_markdown(report))
-        console.print(report_card(report))
-        return TrainResult(folder, outcome.step, True, config, report, outcome.groups)
+        with tracked as trackers:
+            return _train(config, learner, run, trackers, console, stop)
     finally:
-        for tracker in trackers:
-            tracker.close()
         run.close()
+
+
+def _train(
+    config: TrainConfig,
+    learner: Learner,
+    run: Run,
+    trackers: Trackers,
+    console: Console,
+    stop: Stop,
+) -> TrainResult:
+    done = run.checkpoint.step if run.checkpoint else 0
+    with Display(console, config.steps, title(config), done=done) as display:
+        for note in run.notes:
+            display.note(note)
+        trackers.note = display.note
+        outcome = stop.run(train(learner, run, Screen(display, trackers), stop.soon))
+    if outcome.groups:
+        console.print(rollout_table(outcome.groups))
+    if not outcome.finished:
+        again = "the same command" + " with --resume auto" * (config.resume != "auto")
+        console.print(f"stopped after step {outcome.step}; {again} resumes from there")
+        return TrainResult(
+            run.folder, outcome.step, False, config, groups=outcome.groups, signal=outcome.signal
+        )
+    report = make_report(config, run, outcome)
+    run.write_text("report.md", report_markdown(report))
+    console.print(report_card(report))
+    return TrainResult(run.folder, outcome.step, True, config, report, outcome.groups)
 
 
 @dataclasses.dataclass
@@ -94,14 +106,14 @@ class Screen:
     """The loop's watcher: passes what happens on to the display and the trackers."""
 
     display: Display
-    trackers: list[Tracker]
+    trackers: Trackers
 
     def step(self, step: int, metrics: dict[str, float], groups: list[Group]) -> None:
         """Show a finished step."""
         if step:  # the validation before training has been shown
             self.display.step(step, metrics)
-        for tracker in self.trackers:
-            tracker.log(step, storable_values(metrics))
+        measured = "val/accuracy" in metrics
+        self.trackers.log(step, metrics, [e for g in groups for e in g] if measured else ())
 
     def validation(self, step: int, results: dict[str, Accuracy]) -> None:
         """Show held-out accuracy."""

@@ -28,6 +28,7 @@ from recollect.memory.text import TextMemory
 from recollect.rewards.answers import AnswerReward
 from recollect.rewards.base import Reward
 from recollect.rewards.function import as_reward
+from recollect.runs.tracker_services import TrackerConfig
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.function import as_family
 
@@ -46,7 +47,7 @@ class EmbedConfig:
 
 
 MAY_CHANGE = (
-    *("code", "folder", "keep", "name", "resume", "save_freq", "steps", "trackers"),
+    *("code", "folder", "keep", "name", "resume", "save_freq", "steps", "trackers", "tracking"),
     *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
     *("rollout.keep_groups",),
     *("models.memory", "models.answer", "models.api_key_env", "models.timeout"),
@@ -109,7 +110,8 @@ class TrainConfig:
     preset: str = ""
     """What the settings started from."""
     trackers: tuple[str, ...] = ()
-    """Where metrics go beside metrics.jsonl: tensorboard, wandb, swanlab, trackio."""
+    """Where metrics go beside metrics.jsonl: tensorboard, wandb, swanlab, trackio, mlflow."""
+    tracking: TrackerConfig = TrackerConfig()
 
     def __post_init__(self) -> None:
         # A function or a class may stand for a part.

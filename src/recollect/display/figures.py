@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -96,20 +95,11 @@ def accuracy_table(names: Sequence[Text], rows: Sequence[tuple[Sequence[str], Ac
     return table
 
 
-def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every setting under its dotted name."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from flatten(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, str(value)
-
-
-def grid(rows: dict[str, str]) -> Table:
+def grid(rows: Mapping[str, object]) -> Table:
     """Lay out names and values."""
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_column(style="bright_black", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
-        table.add_row(Text(name), Text(value))
+        table.add_row(Text(name), Text(str(value)))
     return table

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from recollect.display.figures import plain_table
 from recollect.foreign import one_line
-from recollect.types import Episode, MemoryOp, Task
+from recollect.runs.episodes import memory_states
+from recollect.types import Episode, Task
 
 STATES = 8
 """Memory states shown; of more, the first and the last half."""
@@ -63,23 +64,12 @@ def _table(picks: Mapping[str, Episode], cell: int) -> Table:
 
 def _states(episode: Episode, cell: int) -> dict[str, Text]:
     """Map each label to what the memory became, or to what was done to it."""
-    states: dict[str, list[str]] = {}
-    for op in episode.ops:
-        label = one_line(op.label, 20) or "memory"
-        if op.kind == "replace":
-            states[label] = [str(op.data.get("text", ""))]
-        else:
-            states.setdefault(label, []).append(_operation(op))
-    return {label: _or_empty(one_line("; ".join(texts), cell)) for label, texts in states.items()}
+    states = memory_states(episode, lambda value: one_line(value, 40)).items()
+    return {one_line(label, 20): _or_empty(one_line(text, cell)) for label, text in states}
 
 
 def _or_empty(text: str) -> Text:
     return Text(text) if text else Text("(empty)", "bright_black")
-
-
-def _operation(op: MemoryOp) -> str:
-    values = (one_line(str(value), 40) for name, value in op.data.items() if name != "token_ids")
-    return f"{op.kind} {', '.join(values)}".rstrip()
 
 
 def _questions(task: Task, cell: int) -> list[Text]:

@@ -14,6 +14,7 @@ from recollect.agents.function import as_agent
 from recollect.bounds import ABOVE_0, FROM_0, FROM_1, NUCLEUS, check_bounds
 from recollect.config.modules import is_named, load
 from recollect.errors import UserError
+from recollect.runs.tracker_services import TrackerConfig
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,9 @@ class EvalOptions:
     """CPU threads for a model folder; 0 leaves torch's choice."""
     cache_gib: float = 4.0
     """Memory for the keys and values of a model folder."""
+    trackers: tuple[str, ...] = ()
+    """Where the scores go beside results.json: tensorboard, wandb, swanlab, trackio, mlflow."""
+    tracking: TrackerConfig = TrackerConfig()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(split_names(self.metrics)))

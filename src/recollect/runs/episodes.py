@@ -71,6 +71,19 @@ def episode_record(episode: Episode, decode: Decode | None = None) -> dict[str, 
     }
 
 
+def memory_states(episode: Episode, shown: Callable[[str], str] = str) -> dict[str, str]:
+    """Map each label to what the memory became there, or to what was done to it."""
+    states: dict[str, list[str]] = {}
+    for op in episode.ops:
+        label = op.label or "memory"
+        if op.kind == "replace":
+            states[label] = [str(op.data.get("text", ""))]
+        else:
+            values = (shown(str(value)) for name, value in op.data.items() if name != "token_ids")
+            states.setdefault(label, []).append(f"{op.kind} {', '.join(values)}".rstrip())
+    return {label: "; ".join(texts) for label, texts in states.items()}
+
+
 def _context_record(context: Context, decode: Decode | None) -> dict[str, Any]:
     turns: list[dict[str, Any]] = []
     said = 0

@@ -321,12 +321,6 @@ def _differences(
     ]
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(config: Mapping[str, Any]) -> dict[str, str]:
     """Map dotted names to values as JSON, so that a missing setting differs from a null one."""
-    flat: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, dict) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = json.dumps(value)
-    return flat
+    return {name: json.dumps(value) for name, value in disk.dotted(config)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,3 +24,9 @@ def key_names(config: TrainConfig) -> list[str]:
     if any([*asked, config.embed.url]):
         keys.append("OPENAI_API_KEY")  # what judges, readers and embedders look for
     return list(dict.fromkeys(keys))
+
+
+def tracker_variables(config: TrainConfig) -> dict[str, str]:
+    """Return what a run's trackers read: verl opens them on whichever node its trainer runs."""
+    prefixes = tuple(f"{name.upper()}_" for name in config.trackers)
+    return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}

@@ -16,7 +16,7 @@ from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
-from recollect.engines.verl.environment import HANDED_ON, key_names
+from recollect.engines.verl.environment import HANDED_ON, key_names, tracker_variables
 from recollect.engines.verl.run.folder import RunFolder
 from recollect.engines.verl.stop import Stopped
 from recollect.engines.verl.trainer.merge import export
@@ -30,12 +30,15 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
     """
 
     keys: ClassVar[dict[str, str]] = {}
+    tracked: ClassVar[dict[str, str]] = {}
+    """Environment variables for the trackers, which are opened in this process."""
 
     def run(self, config: DictConfig) -> None:
         """Train to the end."""
         from recollect.engines.verl.trainer.trainer import MemoryTrainer
         from recollect.engines.verl.worker.broker import end_run, open_broker
 
+        os.environ.update(self.tracked)
         TRAINER_REGISTRY["sync"] = MemoryTrainer
         name = str(config.recollect.run)
         end_run(name)  # what a run of this folder that was killed left open
@@ -99,13 +102,14 @@ def hand_on(config: DictConfig) -> None:
 
 
 def with_keys(run: Path) -> type[Runner]:
-    """Return the runner with the keys of a run's servers, which it keeps for the workers.
+    """Return the runner with the keys of a run's servers, kept for the workers, and of trackers.
 
     They travel inside the class, which Ray passes on and shows nowhere.
     """
-    names = key_names(RunFolder(run).config)
-    keys = {name: os.environ[name] for name in names if os.environ.get(name)}
-    return type("RunnerWithKeys", (Runner,), {"keys": keys})
+    config = RunFolder(run).config
+    keys = {name: os.environ[name] for name in key_names(config) if os.environ.get(name)}
+    tracked = tracker_variables(config)
+    return type("RunnerWithKeys", (Runner,), {"keys": keys, "tracked": tracked})
 
 
 def mistake(error: BaseException | None) -> UserError | None:

@@ -16,7 +16,7 @@ from recollect.config.presets import preset
 from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import ValidationConfig
 from recollect.engines.verl import stop
-from recollect.engines.verl.environment import key_names
+from recollect.engines.verl.environment import key_names, tracker_variables
 from recollect.engines.verl.launch.start import plan_launch, wait_for, write_folder
 from recollect.errors import UserError
 
@@ -147,6 +147,14 @@ def test_workers_get_the_keys_of_servers_that_are_named():
     judged = preset("locomo")
     judged = replace(judged, reward=replace(judged.reward, judge_url="http://host:1/v1"))
     assert key_names(judged) == ["OPENAI_API_KEY"]
+
+
+def test_what_trackers_read_reaches_the_node_that_opens_them(monkeypatch):
+    monkeypatch.setenv("WANDB_RUN_ID", "abc")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:x")
+    tracked = tracker_variables(replace(preset("demo"), trackers=("wandb",)))
+    assert tracked["WANDB_RUN_ID"] == "abc" and "MLFLOW_TRACKING_URI" not in tracked
+    assert tracker_variables(preset("demo")) == {}
 
 
 def test_rows_are_packed_without_flash_attention(monkeypatch, tmp_path):

@@ -53,6 +53,7 @@ SHARED: dict[str, str] = {
     f"{MODEL}.lora_rank": "model.lora.rank",
     f"{MODEL}.lora_alpha": "model.lora.alpha",
     "trainer.experiment_name": "name",
+    "trainer.project_name": "tracking.project",
     "trainer.total_training_steps": "steps",
     "trainer.val_before_train": "val.before_training",
     "trainer.max_actor_ckpt_to_keep": "keep",

@@ -36,6 +36,7 @@ from recollect.engines.verl.worker.bases import SHARED_MEMORY, sweep
 from recollect.errors import UserError
 from recollect.foreign import shown
 from recollect.runs.stopping import heard, status_of
+from recollect.runs.trackers import tracker_environment
 from recollect.train.wiring import ask_servers
 
 ENTRY = "recollect.engines.verl.main"
@@ -195,7 +196,9 @@ def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
     write_folder(plan)
     stop.forget(plan.run)
     try:
-        status = wait_for(plan.command, environment() | dict(more or {}), plan.run)
+        tracked = tracker_environment(plan.config.trackers, plan.run, plan.config.tracking)
+        given = environment() | tracked | dict(more or {})
+        status = wait_for(plan.command, given, plan.run)
         return status_of(signal.SIGTERM) if status == stop.STATUS else status
     finally:
         stop.forget(plan.run)

@@ -222,8 +222,8 @@ def _trainer(config: TrainConfig, run: Path) -> Keys:
             "trainer.resume_from_path": config.resume,
         }
     return {
-        "trainer.project_name": "recollect",
-        "trainer.experiment_name": config.name,
+        "trainer.project_name": config.tracking.project,
+        "trainer.experiment_name": config.tracking.run or config.name,
         "trainer.logger": ["console", *config.trackers],
         "trainer.total_epochs": 1,
         "trainer.total_training_steps": config.steps,
