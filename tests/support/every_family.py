@@ -55,7 +55,7 @@ def build_all(folder: Path) -> tuple[str, ...]:
     hotpot = open_family(parse_specs("hotpotqa@20docs")[0], folder)
     tasks = [hotpot.task(i, 0, "test") for i in range(40)]
     write_eval(raw / "eval_20.json", tasks)
-    build_memagent([raw / "eval_20.json"], folder / "memagent")
+    build_memagent({"test": [raw / "eval_20.json"]}, folder / "memagent")
     _own(folder / "jsonl")
     return (*SPECS, *REAL_SPECS) if SHARED.exists() else SPECS
 

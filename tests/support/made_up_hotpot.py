@@ -42,7 +42,7 @@ def item(number: int) -> dict[str, Any]:
     }
 
 
-def write_source(folder: Path, test: int = 300, train: int = 30, others: int = 26_000) -> Path:
+def write_source(folder: Path, test: int = 300, train: int = 30, others: int = 36_000) -> Path:
     """Write the files that a user would have got."""
     source = folder / "source"
     source.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
@@ -11,6 +12,15 @@ from recollect.seeds import derive
 from recollect.tasks.base import Split
 
 Item = TypeVar("Item")
+_TRAINING = re.compile(r"(?<![a-z])train(?:ing)?(?![a-z])", re.IGNORECASE)
+_HELD_OUT = re.compile(
+    r"(?<![a-z])(?:dev|val|valid|validation|test|eval|evaluation)(?![a-z])", re.IGNORECASE
+)
+
+
+def split_of_file(name: str) -> Split:
+    """Return the split that a file's name says: training only where it says that and no other."""
+    return "train" if _TRAINING.search(name) and not _HELD_OUT.search(name) else "test"
 
 
 def deal(names: Sequence[str], train_fraction: float) -> dict[Split, list[int]]:

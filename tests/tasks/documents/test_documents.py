@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from recollect.errors import UserError
 from recollect.metrics import normalise
+from recollect.tasks.audit.splits import overlaps
 from recollect.tasks.documents.document_files import build_documents, sort_inputs
 from recollect.tasks.documents.documents import PUBLISHED, DocumentTasks, documents_of
 from recollect.tasks.documents.hotpotqa import HOTPOTQA, HotpotQA
@@ -24,6 +25,7 @@ from recollect.tasks.documents.placement import check_placement, place
 from recollect.tasks.documents.squad import SQUAD, Squad
 from recollect.tasks.documents.twowiki import TWOWIKI, TwoWiki
 from recollect.tasks.lengths import estimate_tokens, parse_length
+from recollect.tasks.splits import split_of_file
 from recollect.tasks.uniformity import chi_square_p, chi_square_tail, histogram
 from recollect.types import Task
 from tests.support.made_up_hotpot import REAL, build, item, write_source
@@ -79,11 +81,61 @@ def test_evidence_is_there_and_titles_come_once(folder, documents):
 
 
 def test_distractors_come_from_the_split(folder):
-    test, train = (HotpotQA(folder, 20_000).task(0, 0, split) for split in ("test", "train"))
+    test = HotpotQA(folder, 20_000).task(0, 0, "test")
+    train = HotpotQA(folder, 8_000).task(0, 0, "train")
     of_train = {f"Person {10_000 + i}" for i in range(30)}
     assert of_train.isdisjoint(titles(test))
     others = {t for t in titles(train) if t.startswith("Person")}
     assert others and others <= of_train
+    # A paragraph without a question is on one side too, whatever file it came in.
+    assert len(set(titles(test))) == 20_000 and set(titles(test)).isdisjoint(titles(train))
+
+
+def test_what_a_test_question_shows_is_never_trained_on(tmp_path):
+    shown, mine, other = item(0), item(1), item(2)
+    mine["context"][1] = next(p for p in shown["context"] if p[0] == "Village 0-1")
+    mine["supporting_facts"] = [[t, 0] for t, _ in mine["context"] if t[:6] in ("Person", "Friend")]
+    other["context"].append(["person  0", ["As told elsewhere, in other words."]])
+    other["supporting_facts"] = [["person  0", 0]]
+    source = write_source(tmp_path, test=1, train=0, others=200)
+    (source / "train.json").write_text(json.dumps([mine, other, item(3)]))
+    extra = {"title": "Village 0-2", "text": "A village of 2 houses, as a corpus has it."}
+    with (source / "corpus.jsonl").open("a") as file:
+        file.write(json.dumps(extra) + "\n")
+    manifest = build(source, tmp_path / "out")
+    # One question loses a paragraph; one whose evidence a test question shows is left out.
+    assert manifest.dropped == {"evidence shown to a test question": 1}
+    assert manifest.counts["train"] == 2
+    assert manifest.counts["paragraphs of the test split taken out of training questions"] == 1
+    family = HotpotQA(tmp_path / "out", 30)
+    read = {t for i in range(12) for t in titles(family.task(i, 0, "train"))}
+    held = {t for t, _ in shown["context"]}
+    assert read.isdisjoint(held) and "Village 1-0" in read | held
+    assert "person  0" not in read and "person 0" not in read
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"), [(HOTPOTQA, HotpotQA), (TWOWIKI, TwoWiki), (MUSIQUE, Musique)]
+)
+def test_no_real_paragraph_is_in_both_splits(tmp_path, source, kind):
+    if not (REAL / source.name).is_dir():
+        pytest.skip(f"{source.name} is not beside the repository")
+    build_documents(source, sort_inputs(source, [REAL / source.name]), tmp_path)
+    family = kind(tmp_path, 40)
+    train, test = (
+        [family.task(i, 0, split) for i in range(min(150, family.size(split)))]
+        for split in ("train", "test")
+    )
+    assert [o for o in overlaps(train, test) if o.shared or not o.of] == []
+    pools = [set(family._pools[split].numbers.tolist()) for split in ("train", "test")]
+    assert all(pools) and pools[0].isdisjoint(pools[1])
+
+
+def test_a_file_is_for_training_only_if_its_name_says_so():
+    names = ("train.json", "hotpot_train_v1.1.json", "2wiki_train500.jsonl.gz", "training_set.json")
+    assert {split_of_file(name) for name in names} == {"train"}
+    held_out = ("dev.json", "constrained_dev.json", "train_dev.json", "strain.json", "eval_50.json")
+    assert {split_of_file(name) for name in held_out} == {"test"}
 
 
 def test_a_text_shorter_than_its_paragraphs_keeps_the_evidence(folder):
@@ -142,7 +194,7 @@ def test_the_same_text_every_time_and_everywhere(folder):
     assert digest == DIGEST, "texts are no longer what they were: published figures would not hold"
 
 
-DIGEST = "32d7bcee61c6114a386d96f8d77b456eb02910f057175649f12254a5dbf48eaa"
+DIGEST = "48353558817f6ba2ca10833c3aba1b0b35cf950d8a09ab34321e498464123d3b"
 
 
 def test_a_folder_of_an_earlier_layout_is_refused_with_the_way_out(tmp_path):

@@ -39,7 +39,7 @@ def by_question(family: MemAgentRows, n: int) -> dict[str, Task]:
 )
 def test_what_is_written_is_read_back(tasks, tmp_path, name, write):
     assert write(tmp_path / name, tasks) == 12
-    manifest = build_memagent([tmp_path / name], tmp_path / "out")
+    manifest = build_memagent({"test": [tmp_path / name]}, tmp_path / "out")
     assert manifest.counts["test"] == 12
     assert manifest.counts["passages"] < 12 * 50  # a document that two rows show is stored once
     read = by_question(MemAgentRows(tmp_path / "out"), 12)
@@ -74,7 +74,7 @@ def test_released_rows_have_no_evidence_and_load(tmp_path):
         "extra_info": {"index": 0, "question": "Who?", "num_docs": 2},
     }
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "hotpotqa_train_32k.parquet")
-    build_memagent([tmp_path / "hotpotqa_train_32k.parquet"], tmp_path / "out")
+    build_memagent({"train": [tmp_path / "hotpotqa_train_32k.parquet"]}, tmp_path / "out")
     family = MemAgentRows(tmp_path / "out")
     task = family.task(0)
     assert (family.size("train"), family.size("test")) == (1, 0)
@@ -85,7 +85,7 @@ def test_released_rows_have_no_evidence_and_load(tmp_path):
 def test_a_text_without_documents_is_one_chunk(tmp_path):
     row = {"context": "A long text.\n\nMore.", "input": "Who?", "answers": ["Ada"], "index": 0}
     (tmp_path / "eval_vt.json").write_text(json.dumps([row]))
-    build_memagent([tmp_path / "eval_vt.json"], tmp_path / "out")
+    build_memagent({"test": [tmp_path / "eval_vt.json"]}, tmp_path / "out")
     assert MemAgentRows(tmp_path / "out").task(0, 0, "test").chunks[:] == [row["context"]]
 
 
@@ -95,7 +95,7 @@ def test_a_text_without_documents_is_one_chunk(tmp_path):
 def test_other_rows_are_named(tmp_path, row):
     (tmp_path / "eval.json").write_text(json.dumps([row]))
     with pytest.raises(UserError, match=r"eval\.json item 1 is no row"):
-        build_memagent([tmp_path / "eval.json"], tmp_path / "out")
+        build_memagent({"test": [tmp_path / "eval.json"]}, tmp_path / "out")
 
 
 def test_numbers_out_of_turn_stay_in_their_document():

@@ -163,6 +163,22 @@ def test_official_test_files_are_the_test_split(tmp_path):
     assert [a.answers for a in read_babi(tmp_path, "qa1", "test")] == [("Bob",)]
 
 
+def test_test_files_alone_stay_a_test_split(tmp_path):
+    story = "1 {0} sat down.\n2 Who sat down?\t{0}\t1\n"
+    names = ("Ann", "Bob", "Cy", "Dee", "Eve", "Fay")
+    (tmp_path / "qa1_x_test.txt").write_text("".join(story.format(name) for name in names))
+    assert [a.answers[0] for a in read_babi(tmp_path, "qa1", "test")] == list(names)
+    assert read_babi(tmp_path, "qa1", "train") == ()
+    write_books(tmp_path / "data" / "books")
+    (tmp_path / "data" / "babi").mkdir()
+    (tmp_path / "qa1_x_test.txt").rename(tmp_path / "data" / "babi" / "qa1_x_test.txt")
+    family = BabiLong("qa1", 1024, 128, folder=tmp_path / "data")
+    assert (family.size("train"), family.size("test")) == (0, 6)
+    with pytest.raises(UserError, match="there are 0 train tasks") as refused:
+        family.task(0)
+    assert "both splits" in refused.value.fix
+
+
 def test_an_archive_is_read_where_it_lies(tmp_path):
     write_babi(tmp_path / "plain")
     (tmp_path / "packed").mkdir()

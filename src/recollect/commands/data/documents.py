@@ -16,7 +16,7 @@ from recollect.tasks.documents.document_files import build_documents, sort_input
 from recollect.tasks.documents.documents import DocumentTasks
 from recollect.tasks.documents.hotpotqa import HOTPOTQA, HotpotQA
 from recollect.tasks.documents.known import read_closed_book
-from recollect.tasks.documents.memagent import build_memagent, write_eval, write_rows
+from recollect.tasks.documents.memagent import build_memagent, sort_rows, write_eval, write_rows
 from recollect.tasks.documents.musique import MUSIQUE, Musique
 from recollect.tasks.documents.paragraphs import DocumentSource
 from recollect.tasks.documents.squad import SQUAD, Squad
@@ -115,7 +115,7 @@ def run_memagent(options: MemAgentOptions, console: Console) -> int:
     """Read MemAgent's rows into a folder."""
     if not options.input:
         raise UserError("there is no input", "name files with --input")
-    _tell(build_memagent(options.input, options.output), options.output, console)
+    _tell(build_memagent(sort_rows(options.input), options.output), options.output, console)
     say(console, f"written to {options.output}")
     return 0
 
@@ -126,6 +126,8 @@ def _tell(manifest: Manifest, output: Path, console: Console) -> None:
     for split in ("train", "test"):
         say(console, f"{split + '.parquet':<20} {manifest.counts[split]:>8,} questions")
     say(console, f"{'passages.arrow':<20} {manifest.counts['passages']:>8,} different documents")
+    for what in manifest.counts.keys() - {"train", "test", "passages"}:
+        say(console, f"{manifest.counts[what]:,} {what}")
     for reason, count in manifest.dropped.items():
         say(console, f"left out: {count:,} {reason}")
     for problem in manifest.problems[:SHOWN]:

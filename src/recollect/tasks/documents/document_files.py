@@ -28,6 +28,7 @@ from recollect.tasks.documents.paragraphs import (
     Item,
     read_paragraphs,
 )
+from recollect.tasks.documents.partition import Partition
 from recollect.tasks.documents.passages import FILES as PASSAGES
 from recollect.tasks.documents.passages import SPLITS, PassageFile, PassageWriter
 from recollect.tasks.files.manifest import (
@@ -38,6 +39,7 @@ from recollect.tasks.files.manifest import (
     write_manifest,
 )
 from recollect.tasks.files.records import SUFFIXES, refuse_empty
+from recollect.tasks.splits import split_of_file
 
 _NUMBERS = pa.list_(pa.int32())
 ITEMS = pa.schema(
@@ -51,7 +53,6 @@ ITEMS = pa.schema(
         "fixed": _NUMBERS,
     }
 )
-_BOTH = SPLITS["train"] | SPLITS["test"]
 FILES = (*PASSAGES, "train.parquet", "test.parquet")
 
 
@@ -144,10 +145,10 @@ class Sources:
 def sort_inputs(
     source: DocumentSource, inputs: Sequence[Path], distractors: Sequence[Path] = ()
 ) -> Sources:
-    """Tell training from test files by their names: `train` in it, or not; `corpus` is neither."""
+    """Tell training from test files by their names; a `corpus` is neither."""
     found = [file for path in inputs for file in _files(path, source)]
     corpora = [file for file in found if "corpus" in file.name]
-    train = [file for file in found if "train" in file.name and file not in corpora]
+    train = [f for f in found if split_of_file(f.name) == "train" and f not in corpora]
     test = [file for file in found if file not in train and file not in corpora]
     more = [file for path in distractors for file in _files(path, source)]
     return Sources({"train": train, "test": test}, corpora, more)
@@ -180,6 +181,7 @@ def _build(
     source: DocumentSource, sources: Sources, output: Path, repeat: bool, known: Known | None
 ) -> Manifest:
     sieve = _Sieve(known)
+    partition = Partition(source.one_per_title)
     counts: dict[str, int] = {}
     with PassageWriter(output) as writer:
         # The test questions first: one that stands in both files is left out of the training.
@@ -187,16 +189,17 @@ def _build(
         for split in splits:
             files = sources.splits[split]
             corpora = sources.corpora if source.looks_up and files else ()
-            items = sieve.kept(source.read([*files, *corpora]))
-            rows = [_row(item, writer, SPLITS[split], source.one_per_title) for item in items]
-            counts[split] = len(rows)
-            write_items(output / f"{split}.parquet", rows)
+            items = sieve.kept(source.read([*files, *corpora]), partition, split)
+            rows = (_row(item, writer, SPLITS[split], source.one_per_title) for item in items)
+            counts[split] = write_items(output / f"{split}.parquet", rows)
         kept = counts["train"] + counts["test"]
         refuse_empty(kept, sources.files, "question to keep", sieve.told(source))
         for more in (*sources.corpora, *sources.distractors):
             for paragraph in read_paragraphs(more):
-                writer.add(paragraph.title, paragraph.text, _BOTH)
+                writer.add(paragraph.title, paragraph.text, SPLITS[partition.side(paragraph)])
         counts["passages"] = len(writer)
+    if partition.removed:
+        counts["paragraphs of the test split taken out of training questions"] = partition.removed
     manifest = Manifest(
         source.name,
         {"one_per_title": source.one_per_title, "repeat": repeat, "filtered": known is not None},
@@ -225,7 +228,9 @@ class _Sieve:
         found = f"left out are {left}; " if left else ""
         return f"{found}check that these are {source.official}"
 
-    def kept(self, items: Iterable[Item | DroppedRecord]) -> Iterator[Item]:
+    def kept(
+        self, items: Iterable[Item | DroppedRecord], partition: Partition, split: Split
+    ) -> Iterator[Item]:
         for item in items:
             if isinstance(item, DroppedRecord):
                 self.dropped[item.reason] += 1
@@ -238,9 +243,11 @@ class _Sieve:
                 self.dropped["known without context"] += 1
             elif _key(item.question) in self.asked:
                 self.dropped["asked twice"] += 1
+            elif (kept := partition.keep(item, split)) is None:
+                self.dropped["evidence shown to a test question"] += 1
             else:
                 self.asked.add(_key(item.question))
-                yield item
+                yield kept
 
 
 def _key(question: str) -> str:
@@ -268,22 +275,28 @@ def _row(item: Item, writer: PassageWriter, split: int, one_per_title: bool) -> 
     }
 
 
-def write_items(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write questions with the numbers of their passages."""
+def write_items(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write questions with the numbers of their passages, as they come, and count them."""
+    count = 0
     with (
         replacing(path) as temporary,
         pq.ParquetWriter(temporary, ITEMS, compression="zstd") as file,
     ):
         for batch in _batches(rows, 4096):
             file.write_table(pa.Table.from_pylist(storable_values(batch), schema=ITEMS))
+            count += len(batch)
+    return count
 
 
 def _batches(rows: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
+    """Take rows together, by the numbers in them: one of 25,600 documents has as many."""
     held: list[Mapping[str, Any]] = []
+    numbers = 0
     for row in rows:
         held.append(row)
-        if len(held) == size:
+        numbers += 1 + len(row["fixed"] or ())
+        if numbers >= size:
             yield held
-            held = []
+            held, numbers = [], 0
     if held:
         yield held

@@ -9,6 +9,7 @@ stored once, however many rows show it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from recollect.tasks.base import Split
 from recollect.tasks.documents.documents import DocumentTasks
 from recollect.tasks.files.manifest import Manifest, building, checked, write_manifest
 from recollect.tasks.files.records import SUFFIXES, read_records, refuse_empty, refuse_folder
+from recollect.tasks.splits import split_of_file
 from recollect.types import Task
 
 if TYPE_CHECKING:
@@ -146,10 +148,13 @@ def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 # Reading
 
 
-def build_memagent(inputs: Sequence[Path], output: Path) -> Manifest:
-    """Turn files of rows into a folder of passages and questions with fixed texts."""
+def build_memagent(inputs: Mapping[Split, Sequence[Path]], output: Path) -> Manifest:
+    """Turn files of rows into a folder of passages and questions with fixed texts.
+
+    A training row whose question is also held out is left out.
+    """
     fix = f"nothing is downloaded here: get {OFFICIAL}"
-    for path in inputs:
+    for path in (path for files in inputs.values() for path in files):
         refuse_folder(path, fix, (*SUFFIXES, ".parquet"))
         if not path.is_file():
             raise UserError(f"there is no file {path}", fix)
@@ -157,30 +162,51 @@ def build_memagent(inputs: Sequence[Path], output: Path) -> Manifest:
         return _build(inputs, folder)
 
 
-def _build(inputs: Sequence[Path], output: Path) -> Manifest:
+def sort_rows(paths: Iterable[Path]) -> dict[Split, list[Path]]:
+    """Tell training files from others by their names."""
+    sorted_files: dict[Split, list[Path]] = {"train": [], "test": []}
+    for path in paths:
+        sorted_files[split_of_file(path.name)].append(path)
+    return sorted_files
+
+
+def _build(inputs: Mapping[Split, Sequence[Path]], output: Path) -> Manifest:
     from recollect.tasks.documents.document_files import FILES, write_items
     from recollect.tasks.documents.passages import SPLITS, PassageWriter
 
-    splits: tuple[Split, ...] = ("train", "test")
-    files = {
-        split: [p for p in inputs if ("train" in p.name) == (split == "train")] for split in splits
-    }
+    files = [path for paths in inputs.values() for path in paths]
+    names = [path.name for path in files]
     counts: dict[str, int] = {}
-    numbered = all(_NUMBER.match(row["context"]) for path in inputs[:1] for row in _first(path))
+    dropped: Counter[str] = Counter()
+    held_out: set[str] = set()
+    numbered = all(_NUMBER.match(row["context"]) for path in files[:1] for row in _first(path))
+
+    def kept(split: Split) -> Iterator[tuple[str, dict[str, Any]]]:
+        for path in inputs.get(split, ()):
+            # Files of one name in two folders: their rows are different ones.
+            before = f"{files.index(path) + 1}/" if names.count(path.name) > 1 else ""
+            for place, row in read_rows(path):
+                key = " ".join(row["question"].casefold().split())
+                if split == "test":
+                    held_out.add(key)
+                elif key in held_out:
+                    dropped["question held out too"] += 1
+                    continue
+                yield before + place, row
+
     with PassageWriter(output) as writer:
+        splits: tuple[Split, ...] = ("test", "train")  # what is held out must be known first
         for split in splits:
-            rows = [
-                _item(place, row, writer, SPLITS[split], numbered)
-                for source in files[split]
-                for place, row in read_rows(source)
-            ]
-            counts[split] = len(rows)
-            write_items(output / f"{split}.parquet", rows)
-        refuse_empty(counts["train"] + counts["test"], inputs, "row", f"get {OFFICIAL}")
+            rows = (_item(p, row, writer, SPLITS[split], numbered) for p, row in kept(split))
+            counts[split] = write_items(output / f"{split}.parquet", rows)
+        refuse_empty(counts["train"] + counts["test"], files, "row", f"get {OFFICIAL}")
         counts["passages"] = len(writer)
+        if shared := writer.shared:
+            # The texts are as they came, so this can be counted and not mended.
+            counts["documents of the test split that training texts show too"] = shared
     settings = {"numbered": numbered, "one_per_title": False, "repeat": False}
     outputs = checked(output / name for name in FILES)
-    manifest = Manifest("memagent", settings, counts, {}, (), checked(inputs), outputs)
+    manifest = Manifest("memagent", settings, counts, dict(dropped), (), checked(files), outputs)
     write_manifest(output, manifest)
     return manifest
 

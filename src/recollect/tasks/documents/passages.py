@@ -42,6 +42,11 @@ class PassageWriter:
     def __len__(self) -> int:
         return len(self._title_of)
 
+    @property
+    def shared(self) -> int:
+        """Count the passages that belong to both splits."""
+        return self._splits.count(SPLITS["train"] | SPLITS["test"])
+
     def add(self, title: str, text: str, splits: int) -> int:
         """Return a passage's number; one that was there before also joins these splits."""
         return self.add_whole(f"{' '.join(title.split())}\n{text.strip()}", splits)

@@ -70,16 +70,18 @@ class BabiQuestion:
 
 @lru_cache(maxsize=40)
 def read_babi(folder: Path, task: str, split: Split) -> tuple[BabiQuestion, ...]:
-    """Read the questions of a split: of its own file, or without one a half of the other's."""
+    """Read the questions of a split: of its own file, or without test files a half of training's.
+
+    Test files alone stay a test split, and there is nothing to train on.
+    """
     files = babi_files(folder, task)
     if not files:
         what = f"{folder} holds no files of bAbI's {task}"
         raise UserError(what, FIX)
-    if split in files and len(files) == 2:
-        return tuple(parse_babi(files[split], task))
-    (text,) = files.values()
+    if "test" in files:
+        return tuple(parse_babi(files[split], task)) if split in files else ()
     half = 1 if split == "test" else 0
-    return tuple(asked for asked in parse_babi(text, task) if asked.story % 2 == half)
+    return tuple(asked for asked in parse_babi(files["train"], task) if asked.story % 2 == half)
 
 
 def parse_babi(text: str, task: str) -> Iterator[BabiQuestion]:

@@ -49,7 +49,10 @@ class BabiLong(HiddenEvidence):
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
         """Return the index-th task; held-out ones come in one order and only once."""
         items = self._items[split]
-        fix = f"ask for fewer tasks, or for stories that fit more than {self.tokens} tokens"
+        fix = (
+            f"ask for fewer tasks, or for more than {self.tokens} tokens, or give the files of both"
+            " splits to `recollect data babilong`"
+        )
         number = pick(range(len(items)), index, seed, split, f"{self.name} {self.variant}", fix)
         # Keyed by the item, not by the length: a longer text hides the same facts as deep.
         rng = Random(derive("babilong", self.variant, "text", seed, split, index, number))

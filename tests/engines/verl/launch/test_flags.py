@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +14,11 @@ from recollect.agents.fold import FoldAgent
 from recollect.config.engine import LoraConfig
 from recollect.config.presets import preset
 from recollect.engines.verl.launch.flags import SHARED, adopt
-from recollect.engines.verl.launch.start import plan_launch
+from recollect.engines.verl.launch.start import Launch, plan_launch, write_folder
+from recollect.engines.verl.run.folder import RunFolder
 from recollect.errors import UserError
-from recollect.tasks.documents.memagent import MemAgentRows
+from recollect.tasks.documents.memagent import MemAgentRows, write_rows
+from recollect.types import Question, Task
 from tests.support.memagent_script import FLAGS
 
 
@@ -40,10 +44,10 @@ def test_what_verl_never_had_does_not_reach_it():
     kept = [text for text in FLAGS if text in adopted.overrides]
     assert len(kept) == len(FLAGS) - 13  # thirteen are ours alone
     assert "actor_rollout_ref.actor.optim.lr_warmup_steps=20" in adopted.overrides
-    assert adopted.inputs == (
-        Path("/data/hotpotqa_train_32k.parquet"),
-        Path("/data/hotpotqa_dev.parquet"),
-    )
+    assert adopted.inputs == {
+        "train": (Path("/data/hotpotqa_train_32k.parquet"),),
+        "test": (Path("/data/hotpotqa_dev.parquet"),),
+    }
     assert any("total_epochs" in note for note in adopted.notes)
 
 
@@ -87,9 +91,9 @@ def test_what_lives_elsewhere_is_refused_with_the_new_name(flag, message):
     assert message in str(refused.value)
 
 
-def test_files_must_say_which_split_they_are():
-    with pytest.raises(UserError, match="training rows"):
-        adopt(preset("hotpotqa"), ["data.train_files=[a.parquet]", "data.val_files=b.parquet"])
+def test_one_file_cannot_be_trained_on_and_held_out():
+    with pytest.raises(UserError, match=r"a\.parquet is named in data\.train_files and in"):
+        adopt(preset("hotpotqa"), ["data.train_files=[a.parquet]", "data.val_files=./a.parquet"])
 
 
 STAGE = "actor_rollout_ref.rollout"
@@ -182,47 +186,88 @@ def test_every_shared_setting_says_the_same_twice(theirs):
     assert adopted.config == plan.config
 
 
-def test_memagents_files_become_the_tasks(tmp_path):
-    """From its Parquet files to the store that workers map."""
-    from recollect.engines.verl.launch.start import write_folder
-    from recollect.engines.verl.run.folder import RunFolder
-    from recollect.tasks.documents.memagent import write_rows
-    from recollect.types import Question, Task
+def write_facts(path: Path, first: int, n: int = 4) -> str:
+    """Write rows about facts from a number on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = [
+        Task(
+            str(i),
+            [f"Document {d + 1}:\nfact {i} of {d}" for d in range(3)],
+            (Question(f"fact {i}?", (f"{i}",)),),
+            "hotpotqa",
+        )
+        for i in range(first, first + n)
+    ]
+    write_rows(path, made)
+    return str(path)
 
-    for split, number in (("train", 0), ("dev", 100)):
-        made = [
-            Task(
-                str(i),
-                [f"Document {d + 1}:\nfact {number + i} of {d}" for d in range(3)],
-                (Question(f"fact {number + i}?", (f"{number + i}",)),),
-                "hotpotqa",
-            )
-            for i in range(4)
-        ]
-        write_rows(tmp_path / f"rows_{split}.parquet", made)
+
+def facts_of(tmp_path: Path, train: str, val: str) -> tuple[set[int], set[int], Launch]:
+    """Return the facts that a run would train on and hold out, and its plan."""
     base = replace(preset("hotpotqa"), folder=tmp_path / "runs", steps=2)
-    plan = plan_launch(
-        replace(base, val=replace(base.val, tasks=4)),
-        [
-            f"data.train_files={tmp_path}/rows_train.parquet",
-            f"data.val_files={tmp_path}/rows_dev.parquet",
-            "data.train_batch_size=2",
-        ],
-    )
+    flags = [f"data.train_files={train}", f"data.val_files={val}", "data.train_batch_size=2"]
+    plan = plan_launch(replace(base, val=replace(base.val, tasks=4)), flags)
     write_folder(plan)
     run = RunFolder(plan.run)
-    assert len(run.tasks("train")) == 4 and len(run.tasks("test")) == 4
-    assert {task.questions[0].answers[0] for task in run.tasks("train")} == set("0123")
-    held_out = run.tasks("test")[0]
-    answer = held_out.questions[0].answers[0]
-    assert int(answer) >= 100
-    assert held_out.chunks[2] == f"Document 3:\nfact {answer} of 2"
+    trained, held_out = (
+        {int(task.questions[0].answers[0]) for task in run.tasks(split)}
+        for split in ("train", "test")
+    )
+    return trained, held_out, plan
+
+
+def test_memagents_files_become_the_tasks(tmp_path):
+    """From its Parquet files to the store that workers map."""
+    files = [write_facts(tmp_path / f"rows_{s}.parquet", n) for s, n in (("train", 0), ("dev", 9))]
+    trained, held_out, plan = facts_of(tmp_path, *files)
+    assert trained == {0, 1, 2, 3} and held_out == {9, 10, 11, 12}
+    task = RunFolder(plan.run).tasks("test")[0]
+    assert task.chunks[2] == f"Document 3:\nfact {task.questions[0].answers[0]} of 2"
     assert str(tmp_path / "rows") not in "".join(plan.arguments)
+
+
+@pytest.mark.parametrize(
+    ("train", "val"),
+    [("mine.parquet", "train_later.parquet"), ("dev.parquet", "train.parquet")],
+)
+def test_the_keys_decide_the_split_and_not_the_names(tmp_path, train, val):
+    files = write_facts(tmp_path / train, 0), write_facts(tmp_path / val, 9)
+    assert facts_of(tmp_path, *files)[:2] == ({0, 1, 2, 3}, {9, 10, 11, 12})
+
+
+def test_a_training_row_that_is_held_out_too_is_left_out_and_said(tmp_path):
+    files = write_facts(tmp_path / "train.parquet", 0, 8), write_facts(tmp_path / "dev.parquet", 6)
+    trained, held_out, plan = facts_of(tmp_path, *files)
+    assert trained <= {0, 1, 2, 3, 4, 5} and held_out == {6, 7, 8, 9}
+    shutil.rmtree(plan.config.tasks.folder)
+    assert write_folder(plan) == ["left out of training: 2 rows, question held out too"]
+
+
+def test_data_made_from_files_are_known_by_what_the_files_hold(tmp_path):
+    """One name in two folders, and one file changed under its name, size and time."""
+    one, other = (
+        (
+            write_facts(tmp_path / f"{n}/train.parquet", n),
+            write_facts(tmp_path / f"{n}/dev.parquet", 90),
+        )
+        for n in (10, 20)
+    )
+    assert facts_of(tmp_path, *one)[0] == {10, 11, 12, 13}
+    trained, _, plan = facts_of(tmp_path, *other)
+    assert trained == {20, 21, 22, 23}
+    path, changed = Path(other[0]), tmp_path / "changed.parquet"
+    write_facts(changed, 30)
+    size, times = path.stat().st_size, path.stat()
+    path.write_bytes(changed.read_bytes())
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert path.stat().st_size == size  # as long as before, and as old
+    again, _, later = facts_of(tmp_path, *other)
+    assert again == {30, 31, 32, 33}
+    assert later.config.tasks.folder != plan.config.tasks.folder
 
 
 def test_a_run_under_way_is_left_alone(tmp_path):
     from recollect import files as disk
-    from recollect.engines.verl.launch.start import write_folder
 
     base = preset("demo")
     base = replace(base, folder=tmp_path, steps=1, val=replace(base.val, tasks=1))

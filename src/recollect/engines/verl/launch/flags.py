@@ -9,8 +9,10 @@ Pure, needs no verl.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,9 @@ from recollect.engines.verl.launch.translate import (
     read,
 )
 from recollect.errors import UserError
+from recollect.tasks.base import Split
 from recollect.tasks.documents.memagent import MemAgentRows
+from recollect.tasks.files.manifest import sha256
 
 SHARED: dict[str, str] = {
     "data.train_batch_size": "rollout.tasks",
@@ -70,6 +74,8 @@ ESTIMATORS = {
 }
 
 
+Inputs = Mapping[Split, Sequence[Path]]
+
 RECURRENT = (
     "recurrent.enable=memory: MemAgent's order (the memory before the chunk) and its 8 chunks of a"
     " text; the prompts are ours, and --agent.prompts.published takes MemAgent's"
@@ -83,8 +89,8 @@ class Adopted:
     config: TrainConfig
     overrides: tuple[str, ...]
     """What is left for verl, as it was given."""
-    inputs: tuple[Path, ...] = ()
-    """Files of MemAgent's rows that become the tasks."""
+    inputs: Inputs = field(default_factory=dict)
+    """Files of MemAgent's rows that become the tasks, by split."""
     notes: tuple[str, ...] = ()
     """What a person should know about flags that were taken otherwise than they say."""
 
@@ -122,32 +128,46 @@ def _is_ours(key: str) -> bool:
     )
 
 
-def _inputs(given: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Return MemAgent's files, where both splits are named."""
-    files: list[Path] = []
-    for key in ("data.train_files", "data.val_files"):
-        value = given.get(key, [])
-        files += [
-            Path(name).expanduser() for name in ([value] if isinstance(value, str) else value)
-        ]
-    if files and not {"data.train_files", "data.val_files"} <= given.keys():
+def _inputs(given: Mapping[str, Any]) -> Inputs:
+    """Return MemAgent's files by split, which the keys decide and never the files' names."""
+    keys: dict[Split, str] = {"train": "data.train_files", "test": "data.val_files"}
+    if not given.keys() & set(keys.values()):
+        return {}
+    if not given.keys() >= set(keys.values()):
         raise UserError(
             "data.train_files and data.val_files go together",
             "give both, or neither and set --tasks.folder",
         )
-    trains = given.get("data.train_files", [])
-    for name in [trains] if isinstance(trains, str) else trains:
-        if "train" not in Path(name).name:
+    named = {split: given[key] for split, key in keys.items()}
+    found: Inputs = {
+        split: tuple(Path(n).expanduser() for n in ([value] if isinstance(value, str) else value))
+        for split, value in named.items()
+    }
+    held_out = {path.resolve() for path in found["test"]}
+    for path in found["train"]:
+        if path.resolve() in held_out:
             raise UserError(
-                f"{name} does not say that it holds training rows",
-                "give it a name with train in it: files without are held out",
+                f"{path} is named in data.train_files and in data.val_files",
+                "give other rows to one of them: what is held out is never trained on",
             )
-    return tuple(files)
+    return found
 
 
-def _changed(
-    config: TrainConfig, given: Mapping[str, Any], inputs: tuple[Path, ...]
-) -> TrainConfig:
+def data_folder(root: Path, inputs: Inputs) -> Path:
+    """Name the folder of the data made from files by what they hold, not by what they are called.
+
+    Files that are missing, as in a dry run elsewhere, count by their names.
+    """
+    stem = "-".join(dict.fromkeys(path.stem for paths in inputs.values() for path in paths))
+    held = [
+        [split, [sha256(path) if path.is_file() else str(path) for path in paths]]
+        for split, paths in sorted(inputs.items())
+    ]
+    digest = hashlib.sha256(json.dumps(held).encode()).hexdigest()[:12]
+    return root / "data" / f"{stem[:80]}-{digest}"
+
+
+def _changed(config: TrainConfig, given: Mapping[str, Any], inputs: Inputs) -> TrainConfig:
     """Lay all that is given over the settings at once: some are only right together."""
     changes: dict[str, Any] = {SHARED[key]: value for key, value in given.items() if key in SHARED}
     changes |= {
@@ -163,8 +183,7 @@ def _changed(
         agent = config.agent if isinstance(config.agent, FoldAgent) else FoldAgent()
         changes["agent"] = replace(agent, order="memory_first", max_chunks=8)
     if inputs:
-        stem = "-".join(dict.fromkeys(path.stem for path in inputs))
-        rows = MemAgentRows(folder=config.folder / "data" / stem)
+        rows = MemAgentRows(folder=data_folder(config.folder, inputs))
         changes["tasks"] = replace(rows, shuffle=given.get("data.shuffle", True) is not False)
     fold = {
         ours: given[f"recurrent.memory.config.{name}"]
@@ -184,13 +203,13 @@ def _changed(
 
 
 def _epochs(
-    config: TrainConfig, given: Mapping[str, Any], inputs: tuple[Path, ...]
+    config: TrainConfig, given: Mapping[str, Any], inputs: Inputs
 ) -> tuple[TrainConfig, list[str]]:
     """Turn epochs into steps by the size of the data, unless steps are given."""
     epochs = given.get("trainer.total_epochs")
     if epochs is None or "trainer.total_training_steps" in given:
         return config, []
-    rows = _rows(inputs) if inputs else config.tasks.size("train")
+    rows = _rows(inputs["train"]) if inputs else config.tasks.size("train")
     batches = (rows or 0) // config.rollout.tasks
     if not batches:
         unknown = "the size of the data is not known here" if not rows else f"{rows} rows"
@@ -204,9 +223,8 @@ def _epochs(
     return replace(config, steps=steps), [note]
 
 
-def _rows(inputs: tuple[Path, ...]) -> int | None:
-    """Count the training rows of Parquet files; None where one is not here or is another kind."""
-    trains = [path for path in inputs if "train" in path.name]
+def _rows(trains: Sequence[Path]) -> int | None:
+    """Count the rows of Parquet files; None where one is not here or is another kind."""
     if not all(path.is_file() and path.suffix == ".parquet" for path in trains):
         return None
     import pyarrow.parquet as pq

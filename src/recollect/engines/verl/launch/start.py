@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -19,7 +19,7 @@ from recollect.config.train import TrainConfig
 from recollect.distribution import install
 from recollect.engines.verl import stop
 from recollect.engines.verl.environment import PACKED
-from recollect.engines.verl.launch.flags import adopt
+from recollect.engines.verl.launch.flags import Inputs, adopt
 from recollect.engines.verl.launch.shapes import Shape, find_shape
 from recollect.engines.verl.launch.translate import (
     ACTOR,
@@ -61,8 +61,8 @@ class Launch:
     arguments: tuple[str, ...]
     """For the entry point."""
     shape: Shape | None
-    inputs: tuple[Path, ...] = ()
-    """Files of MemAgent's rows that become the tasks."""
+    inputs: Inputs = field(default_factory=dict)
+    """Files of MemAgent's rows that become the tasks, by split."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -124,7 +124,8 @@ def missing(plan: Launch) -> list[str]:
     """Name what a run would not find: its model, and the files of its data."""
     path = plan.config.model.path
     found = [] if (Path(path) / "config.json").is_file() else [f"missing: the model {path or '?'}"]
-    return found + [f"missing: the data {file}" for file in plan.inputs if not file.is_file()]
+    files = [file for paths in plan.inputs.values() for file in paths]
+    return found + [f"missing: the data {file}" for file in files if not file.is_file()]
 
 
 def check_keys(plan: Launch) -> None:
@@ -193,7 +194,8 @@ def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
     check_model(plan.config.model.path)
     check_keys(plan)
     ask_servers(plan.config)
-    write_folder(plan)
+    for note in write_folder(plan):
+        print(shown(note), file=sys.stderr, flush=True)
     stop.forget(plan.run)
     try:
         tracked = tracker_environment(plan.config.trackers, plan.run, plan.config.tracking)
@@ -238,14 +240,15 @@ def wait_for(module: Sequence[str], env: Mapping[str, str], run: Path) -> int:
     return status if status >= 0 else status_of(-status)
 
 
-def write_folder(plan: Launch) -> None:
-    """Write settings, tasks and rows; not under a run that is under way."""
+def write_folder(plan: Launch) -> list[str]:
+    """Write settings, tasks and rows, not under a run that is under way; say what was left out."""
     disk.make_folder(plan.run)
     with disk.lock(plan.run):
-        _write_folder(plan)
+        return _write_folder(plan)
 
 
-def _write_folder(plan: Launch) -> None:
+def _write_folder(plan: Launch) -> list[str]:
+    notes: list[str] = []
     if plan.config.resume == "never" and (plan.run / "config.json").exists():
         raise UserError(
             f"{plan.run} already holds a run, and nothing is ever overwritten",
@@ -259,8 +262,10 @@ def _write_folder(plan: Launch) -> None:
         tasks = plan.config.tasks
         assert isinstance(tasks, MemAgentRows)
         if not (tasks.folder / "manifest.json").exists():
-            build_memagent(plan.inputs, tasks.folder)
+            made = build_memagent(plan.inputs, tasks.folder)
+            notes = [f"left out of training: {n:,} rows, {why}" for why, n in made.dropped.items()]
     prepare(plan.config, plan.run)
+    return notes
 
 
 def environment() -> dict[str, str]:
