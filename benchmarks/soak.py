@@ -1,12 +1,11 @@
 """`recollect serve` under an hour of mixed load: honest clients, hostile ones, and a stopwatch.
 
 First the server is left alone and its quiet figures are taken. Then, for as long as is asked for,
-a second process sends what servers are attacked with (too many choices, texts of megabytes, prompts
-that fill the window, heads and bodies that never end, bytes that are no HTTP, clients that leave)
-while this one asks for /health and makes short chats, one after the other. Shown are percentiles of
-both, quiet and under load, and the server's memory over time.
+a second process sends what servers are attacked with (`benchmarks/attacks.py`) while this one asks
+for /health and makes short chats, one after the other. Shown are percentiles of both, quiet and
+under load, and the server's memory over time.
 
-    python benchmarks/soak.py MODEL [--minutes 60] [--attackers 2] [--kinds long echo ...]
+    python -m benchmarks.soak MODEL [--minutes 60] [--attackers 2] [--kinds long echo ...]
 """
 
 from __future__ import annotations
@@ -16,24 +15,23 @@ import asyncio
 import contextlib
 import json
 import multiprocessing
-import random
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import urlsplit
+from typing import Any
 
 import psutil
 
-from recollect.policies.http import Wire, WireError
+from benchmarks.attacks import Attacker
+from recollect.policies.http import Wire
 
 QUIET_SECONDS = 8.0
 CHAT = {"messages": [{"role": "user", "content": "Say OK."}], "max_tokens": 16, "temperature": 0}
-HEAD = "POST /v1/{} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @dataclass
@@ -47,6 +45,10 @@ class Probe:
     """Chats that were answered with another status than 200, which are to be tried again."""
     memory: list[float] = field(default_factory=list)
     """MiB of the server."""
+    said: set[str] = field(default_factory=set)
+    """What the chats were answered, which is one text: they are greedy."""
+    attacked: Counter[int] = field(default_factory=Counter)
+    """How often the attackers were answered with each status."""
 
 
 # --- what honest clients do ----------------------------------------------------------------------
@@ -75,6 +77,7 @@ async def probe(url: str, pid: int, seconds: float) -> Probe:
             response = await api.send("POST", "/chat/completions", body, seconds=120)
             if response.status == 200:
                 seen.chats.append(time.perf_counter() - started)
+                seen.said.add(json.loads(response.body)["choices"][0]["message"]["content"])
             else:
                 seen.refused[response.status] += 1
                 await asyncio.sleep(0.2)
@@ -88,78 +91,24 @@ async def probe(url: str, pid: int, seconds: float) -> Probe:
 # --- what hostile ones do ------------------------------------------------------------------------
 
 
-def bodies(draw: random.Random, window: int) -> dict[str, tuple[str, dict[str, object] | bytes]]:
-    """Return requests that ask for too much, or for as much as is allowed."""
-    long = [draw.randrange(200) for _ in range(window - 20)]
-    text = "hello " * 700_000
-    return {
-        "choices": ("completions", {"prompt": [[1]] * 1000, "n": 128}),
-        "prompts": ("completions", b'{"prompt": [' + b"[1]," * 20_000 + b"[1]]}"),
-        "values": ("completions", b'{"prompt": [' + b"1," * 500_000 + b"1]}"),
-        "text": ("completions", {"prompt": text}),
-        "chat": ("chat/completions", {"messages": [{"role": "user", "content": text}]}),
-        "messages": ("chat/completions", b'{"messages": [' + b"{}," * 9000 + b"{}]}"),
-        "deep": ("completions", b'{"prompt": ' + b"[" * 10_000 + b"]" * 10_000 + b"}"),
-        "long": ("completions", {"prompt": long, "max_tokens": 8}),
-        "echo": ("completions", {"prompt": long, "max_tokens": 0, "echo": True, "logprobs": 5}),
-        "many": ("completions", {"prompt": [5, 6], "n": 32, "max_tokens": 64}),
-    }
+def _attack(
+    url: str, ends: float, attackers: int, window: int, only: Sequence[str], told: Any
+) -> None:
+    """Attack until the end, in a process of its own; tell the statuses of the answers."""
 
+    async def one(attacker: Attacker) -> None:
+        while (left := ends - time.time()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await attacker.attack()
+            await asyncio.sleep(0.01)
 
-async def attack(url: str, ends: float, seed: int, window: int, only: Sequence[str] = ()) -> None:
-    """Send hostile requests until the end, one after the other, and hold some connections open."""
-    draw = random.Random(seed)
-    parts = urlsplit(url)
-    held: list[asyncio.StreamWriter] = []
-    known = bodies(draw, window)
+    async def all_of_them() -> Counter[int]:
+        some = [Attacker(url, seed, window, only) for seed in range(attackers)]
+        await asyncio.gather(*map(one, some))
+        return sum((attacker.statuses for attacker in some), Counter())
 
-    async def opened() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(parts.hostname, parts.port)
-
-    async def whole() -> None:
-        path, body = known[draw.choice(list(known))]
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        await Wire(url).send("POST", f"/{path}", data, seconds=60)
-
-    async def leaver() -> None:
-        path, body = known[draw.choice(["long", "many", "echo", "text"])]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(draw.random() * 0.2):
-                data = body if isinstance(body, bytes) else json.dumps(body).encode()
-                await Wire(url).send("POST", f"/{path}", data)
-
-    async def holder() -> None:
-        _reader, writer = await opened()
-        half = HEAD.format("completions")
-        whole = half + 'Content-Length: 5000\r\n\r\n{"prompt": "'
-        writer.write(draw.choice(["", half[:30], half, whole]).encode())
-        held.append(writer)
-        if len(held) > 200:
-            held.pop(0).transport.abort()
-
-    async def garbage() -> None:
-        reader, writer = await opened()
-        writer.write(draw.randbytes(draw.choice([1, 100, 100_000])) + b"\r\n\r\n")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1):
-                await reader.read(100)
-        writer.transport.abort()
-
-    kinds: list[Callable[[], Awaitable[None]]] = [whole, whole, leaver, holder, garbage]
-    if only:
-        known = {name: known[name] for name in only}
-        kinds = [whole]
-    while time.time() < ends:
-        with contextlib.suppress(WireError, OSError):
-            await draw.choice(kinds)()
-        await asyncio.sleep(0.01)
-
-
-def _attack(url: str, ends: float, attackers: int, window: int, only: Sequence[str]) -> None:
-    async def all_of_them() -> None:
-        await asyncio.gather(*(attack(url, ends, seed, window, only) for seed in range(attackers)))
-
-    asyncio.run(all_of_them())
+    told.put(dict(asyncio.run(all_of_them())))
 
 
 # --- the run -------------------------------------------------------------------------------------
@@ -197,12 +146,15 @@ def soak(
     asyncio.run(probe(url, pid, min(2.0, quiet)))  # the first requests are slower
     alone = asyncio.run(probe(url, pid, quiet))
     context = multiprocessing.get_context("spawn")
-    args = (url, time.time() + seconds, attackers, window, only)
+    told = context.Queue()
+    args = (url, time.time() + seconds, attackers, window, only, told)
     process = context.Process(target=_attack, args=args)
     process.start()
     try:
         time.sleep(min(3.0, seconds / 4))
-        return alone, asyncio.run(probe(url, pid, seconds - min(3.0, seconds / 4)))
+        loaded = asyncio.run(probe(url, pid, seconds - min(3.0, seconds / 4)))
+        loaded.attacked.update(told.get(timeout=30))
+        return alone, loaded
     finally:
         process.terminate()
         process.join()
@@ -226,6 +178,8 @@ def show(name: str, seen: Probe) -> None:
     early, late = (sum(part) / tenth for part in (seen.memory[:tenth], seen.memory[-tenth:]))
     print(f"{name:6} memory   {early:.0f} MiB at first, {late:.0f} at the end,"
           f" {max(seen.memory):.0f} at most; chats refused {dict(seen.refused)}")  # fmt: skip
+    if seen.attacked:
+        print(f"{name:6} attacks  answered {dict(sorted(seen.attacked.items()))}")
 
 
 def main() -> None:

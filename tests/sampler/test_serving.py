@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from recollect.models.model import ModelConfig, load_model
 from recollect.sampler import dense, serving
 from recollect.sampler.dense import LocalPolicy
 from recollect.sampler.paged import PagedPolicy
-from recollect.sampler.serving import ServingPagedPolicy, ServingPolicy
+from recollect.sampler.serving import HeavyPolicy, ServingPagedPolicy, ServingPolicy
 from recollect.types import Completion, Sampling
 from tests.sampler.test_dense import check, pair, random_ids, run
 from tests.support.tiny import tiny_model
@@ -199,3 +200,49 @@ def test_pages_are_read_short_prompts_first_and_give_the_same_tokens(tmp_path, m
         ServingPagedPolicy(loaded, 32, 4096, 1 << 24), prompts, max_tokens=10, temperature=0.0
     )
     assert [r.token_ids for r in pieces] == [r.token_ids for r in whole]
+
+
+def test_many_sequences_take_no_more_time_than_a_light_one_gets(model):
+    light = ServingPolicy(model)
+    heavy = HeavyPolicy(light, max_running=64)
+    taken: list[tuple[ServingPolicy, float]] = []
+
+    def timed(policy: ServingPolicy) -> None:
+        step = policy.step
+
+        def stepped() -> None:
+            started = time.perf_counter()
+            step()
+            taken.append((policy, time.perf_counter() - started))
+
+        policy.step = stepped  # type: ignore[method-assign]
+
+    async def work() -> tuple[list[Completion], Completion]:
+        many = [
+            asyncio.create_task(heavy.sample([5, 6], Sampling(max_tokens=60, seed=i)))
+            for i in range(40)
+        ]
+        while not heavy._running:
+            await asyncio.sleep(0)
+        for _ in range(3):  # what was taken while nobody waited is not owed
+            await asyncio.sleep(0)
+        del taken[:]
+        own = await light.sample([7, 8], Sampling(max_tokens=24, seed=1, stop=("no such",)))
+        beside = list(taken)
+        others = await asyncio.gather(*many)
+        mine = [seconds for policy, seconds in beside if policy is light]
+        theirs = [seconds for policy, seconds in beside if policy is heavy]
+        assert theirs and sum(theirs) < sum(mine) + 2 * max(theirs)
+        return others, own
+
+    for policy in (light, heavy):
+        timed(policy)
+    others, own = asyncio.run(work())
+
+    async def alone() -> list[Completion]:
+        policy = LocalPolicy(model)
+        asked = [([5, 6], Sampling(max_tokens=60, seed=i)) for i in range(40)]
+        asked.append(([7, 8], Sampling(max_tokens=24, seed=1, stop=("no such",))))
+        return [await policy.sample(prompt, sampling) for prompt, sampling in asked]
+
+    assert [c.token_ids for c in (*others, own)] == [c.token_ids for c in asyncio.run(alone())]

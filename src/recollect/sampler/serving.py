@@ -6,6 +6,7 @@ long prompt becomes a block piece by piece, and its request is admitted when the
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,8 +95,14 @@ class ServingPolicy(LocalPolicy):
     def owing(self) -> Iterator[None]:
         """Note the time that something else takes; those who run get the same after it."""
         started = time.perf_counter()
+        before = max(0.0, self.owed) if self._running else 0.0  # nobody was kept waiting
         yield
-        self.owed = max(0.0, self.owed) + time.perf_counter() - started
+        self.owed = before + time.perf_counter() - started
+
+    async def free(self) -> None:
+        """Wait until something else may be computed."""
+        while (self._running or self._waiting) and self.owed > 0:
+            await asyncio.sleep(0)
 
     def _rank(self, request: DenseRequest) -> int:
         size = len(request.prompt) + request.sampling.max_tokens
@@ -202,6 +209,25 @@ class ServingPolicy(LocalPolicy):
         self._use(request, reading.block, reading.base)
         reading.block.users -= 1
         return []
+
+
+class HeavyPolicy(ServingPolicy):
+    """Requests that must not slow light ones down: they get a step once those have had as much."""
+
+    def __init__(self, light: ServingPolicy, max_running: int) -> None:
+        self.light = light
+        whole = light.cache_bytes
+        light.cache_bytes = whole // 4
+        super().__init__(light.model, max_running, light.prefill_tokens, whole - whole // 4)
+
+    async def _settled(self) -> None:
+        await super()._settled()
+        await self.light.free()
+
+    def step(self) -> None:
+        """Take a step, for which light requests get as much time."""
+        with self.light.owing():
+            super().step()
 
 
 class ServingPagedPolicy(PagedPolicy):

@@ -55,10 +55,10 @@ class Turns:
         self._heavy, self._own, self._many = heavy, own, many
 
     @asynccontextmanager
-    async def turn(self, prompt: int, sampling: Sampling) -> AsyncIterator[None]:
-        """Wait until a choice may be made."""
+    async def turn(self, prompt: int, sampling: Sampling) -> AsyncIterator[bool]:
+        """Wait until a choice may be made; say whether it is a light one."""
         if not self._many and prompt + sampling.max_tokens <= LIGHT_TOKENS:
-            yield
+            yield True
             return
         async with self._own, self._heavy:
-            yield
+            yield False

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -166,8 +166,8 @@ class _Handler:
                 special = asked.add_special_tokens
                 work = partial(encoder.encode, asked.prompt or "", special, weigh=False)
             ids = await self._alone(request, work)
-        window = self.service.window
-        return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": window})
+            body = await self.service.written(partial(_tokenized, ids, self.service.window))
+        return Response(body, media_type="application/json")
 
     async def detokenize(self, request: Request) -> Response:
         with self.service.bodies.holding() as held:
@@ -247,6 +247,16 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     finally:
         working.cancel()
         leaving.cancel()
+
+
+def _tokenized(ids: Sequence[int], window: int) -> bytes:
+    """Write the answer of /tokenize, some tokens at a time: others may run in between."""
+    pieces = (",".join(map(str, ids[at : at + 4096])) for at in range(0, len(ids), 4096))
+    return b'{"tokens":[%s],"count":%d,"max_model_len":%d}' % (
+        ",".join(pieces).encode(),
+        len(ids),
+        window,
+    )
 
 
 def _event(body: dict[str, Any]) -> bytes:

@@ -7,25 +7,39 @@ Knows nothing of what the requests mean.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from recollect.serve.refusal import Refusal, busy
+from recollect.serve.refusal import Refusal, busy, too_long_text
 from recollect.serve.settings import RequestLimits
 
 OPENED = 1 << 14
-"""Lists and objects in one body."""
+"""Lists and objects in one body ..."""
+KEYS = 1 << 14
+"""... and names in its objects."""
+DIGITS = 64
+"""Digits of a number."""
+TOKEN_BYTES, LEAST = 32, 1 << 20
+"""Bytes of a body for each token of the window, and those that every body may have: JSON is parsed
+in one go, during which nobody else is served."""
 HELD = 4
 """Bodies of full size that may be in memory at once; many small ones fit in their place."""
 
 
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (DIGITS + 1))
+
+
 @dataclass
 class JsonShape:
-    """Counts the values, lists and objects of JSON that comes in pieces."""
+    """Counts the values, lists, objects and names of JSON that comes in pieces."""
 
     values: int = 0
     opened: int = 0
+    keys: int = 0
+    long_number: bool = False
+    """Whether a number has so many digits that reading it takes a while."""
     _inside: bool = False
     """Whether a string is open."""
     _held: bytes = b""
@@ -41,7 +55,19 @@ class JsonShape:
         for part in parts[self._inside :: 2]:
             self.values += part.count(b",")
             self.opened += part.count(b"[") + part.count(b"{")
+            self.keys += part.count(b":")
+            if len(part) > DIGITS and _LONG_NUMBER.search(part):
+                self.long_number = True
         self._inside ^= len(parts) % 2 == 0
+
+    def too_much(self, values: int) -> Refusal | None:
+        """Return why the JSON is not read any further, if so."""
+        if self.values > values or self.opened > OPENED or self.keys > KEYS:
+            most = f"{values} values, {OPENED} lists and objects, and {KEYS} names in them"
+            return Refusal(f"a body may have {most}, and this one has more", 413)
+        if self.long_number:
+            return Refusal(f"a number in the body has more than {DIGITS} digits")
+        return None
 
 
 @dataclass
@@ -58,6 +84,11 @@ class Bodies:
         """Values that a body may have: tokens of some prompts, or of one that fills a window."""
         return max(self.limits.values, self.window + (1 << 10))
 
+    @property
+    def size(self) -> int:
+        """Bytes that a body may have; a prompt that fills the window takes fewer."""
+        return min(self.limits.body_bytes, max(LEAST, TOKEN_BYTES * self.window))
+
     @contextmanager
     def holding(self) -> Iterator[list[int]]:
         """Count the bytes that are put into the list for as long as the block runs."""
@@ -70,28 +101,38 @@ class Bodies:
     async def read(
         self, pieces: AsyncIterator[bytes], announced: str | None, own: list[int]
     ) -> bytes:
-        """Return a whole body, or refuse it as early as its length and shape allow."""
+        """Return a whole body, or refuse it as early as its length and shape allow.
+
+        One that is too long for the window is taken to its end, but not kept: a client that is
+        still writing would not see the answer.
+        """
         most = self.limits.body_bytes
-        if announced is not None and announced.isdecimal() and int(announced[:20]) > most:
+        coming = int(announced[:20]) if announced is not None and announced.isdecimal() else 0
+        if coming > most:
             raise self._too_large()
-        body, shape = bytearray(), JsonShape()
+        body, shape, size = bytearray(), JsonShape(), 0
         try:
             async with asyncio.timeout(self.limits.body_seconds):
                 async for piece in pieces:
-                    if len(body) + len(piece) > most:
+                    size += len(piece)
+                    if size > most:
                         raise self._too_large()
+                    if max(size, coming) > self.size:
+                        body.clear()
+                        continue
                     if self.held + len(piece) > HELD * most:
                         raise busy("the server holds as many requests as it has memory for")
                     own.append(len(piece))
                     self.held += len(piece)
                     body += piece
                     shape.feed(piece)
-                    if shape.values > self.values or shape.opened > OPENED:
-                        what = f"{self.values} values and {OPENED} lists and objects"
-                        raise Refusal(f"a body may have {what}, and this one has more", 413)
+                    if wrong := shape.too_much(self.values):
+                        raise wrong
         except TimeoutError:
             seconds = f"{self.limits.body_seconds:g}"
             raise Refusal(f"the body was not there after {seconds} s", 408) from None
+        if size > self.size:
+            raise too_long_text(size, "bytes", self.window)
         return bytes(body)
 
     def _too_large(self) -> Refusal:

@@ -1,14 +1,16 @@
 """Connections that cannot be held for nothing: time limits, and a cap at which the idlest go.
 
 A client has some seconds to send a request's head and to take what it is sent. At the cap a new
-connection takes the place of the one that has been without a request the longest.
+connection takes the place of the one that has been without a request the longest. What one
+connection costs in a round of the event loop is bounded too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import resource
-from typing import ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,6 +19,11 @@ from recollect.serve.settings import RequestLimits
 
 SPARE_FILES = 64
 """Open files that are not connections."""
+READ = 1 << 14
+"""Bytes taken from a connection before the others have their turn."""
+CHUNKS, CHUNK_BYTES = 256, 16
+"""Chunks that a body may come in, and one more for every so many bytes: each takes h11 as long as a
+thousand bytes do."""
 TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n"
     b"Content-Type: text/plain\r\nContent-Length: 0\r\n\r\n"
@@ -26,7 +33,8 @@ TOO_SLOW = (
 def connection_type(limits: RequestLimits) -> type[H11Protocol]:
     """Return the class of a server's connections."""
     most = min(limits.connections, raise_file_limit(limits.connections + SPARE_FILES) - SPARE_FILES)
-    return type("LimitedConnection", (_Connection,), {"limits": limits, "most": max(1, most)})
+    own = {"limits": limits, "most": max(1, most), "by_age": {}}
+    return type("LimitedConnection", (_Connection,), own)
 
 
 def raise_file_limit(wanted: int) -> int:
@@ -42,13 +50,36 @@ def raise_file_limit(wanted: int) -> int:
     return allowed
 
 
+class _CountedChunks(h11.Connection):
+    """Refuses a body that comes in far more chunks than it has reason to."""
+
+    _chunks = _body = 0
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._body = 0
+            self._chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+        elif isinstance(event, h11.Data) and self._chunked:
+            self._chunks += 1
+            self._body += len(event.data)
+            if self._chunks > CHUNKS + self._body // CHUNK_BYTES:
+                raise h11.RemoteProtocolError("the chunks of the body are too small")
+        return event
+
+
 class _Connection(H11Protocol):
     limits: ClassVar[RequestLimits] = RequestLimits()
     most: ClassVar[int] = 1024
+    by_age: ClassVar[dict[_Connection, None]] = {}
+    """All connections, the one that has been without a request the longest first."""
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
-    _idle_since = 0.0
     _turned_away = False
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.conn = _CountedChunks(h11.SERVER, self.config.h11_max_incomplete_event_size or READ)
 
     @property
     def _idle(self) -> bool:
@@ -57,19 +88,21 @@ class _Connection(H11Protocol):
         return cycle is None or cycle.response_complete or cycle.more_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._idle_since = self.loop.time()
-        if len(self.connections) >= self.most and not self._make_room():
+        if len(self.by_age) >= self.most and not self._make_room():
             self._turned_away = True
             transport.abort()
             return
+        with suppress(AttributeError):  # asyncio's own transports have it
+            transport.max_size = READ  # type: ignore[attr-defined]
+        self.by_age[self] = None
         super().connection_made(transport)
         self._expect_head()
 
     def _make_room(self) -> bool:
-        idle = [c for c in self.connections if isinstance(c, _Connection) and c._idle]
-        if not idle:
+        oldest = next((connection for connection in self.by_age if connection._idle), None)
+        if oldest is None:
             return False
-        oldest = min(idle, key=lambda connection: connection._idle_since)
+        del self.by_age[oldest]
         self.connections.discard(oldest)
         oldest.transport.abort()
         return True
@@ -78,6 +111,7 @@ class _Connection(H11Protocol):
         for timer in (self._head_timer, self._write_timer):
             if timer:
                 timer.cancel()
+        self.by_age.pop(self, None)
         if not self._turned_away:
             super().connection_lost(exc)
 
@@ -92,7 +126,8 @@ class _Connection(H11Protocol):
             self._head_timer = None
 
     def on_response_complete(self) -> None:
-        self._idle_since = self.loop.time()
+        if self.by_age.pop(self, self) is None:
+            self.by_age[self] = None  # the youngest now
         if self.conn.their_state is h11.SEND_BODY:  # refused before it was read: nobody wants it
             self.transport.close()
         super().on_response_complete()

@@ -22,7 +22,7 @@ from recollect.sampler.choice import open_sampler
 from recollect.sampler.dense_attention import PrefillPlan
 from recollect.sampler.dense_cache import Block, Cache, PromptRun
 from recollect.sampler.requests import NO_COPIES
-from recollect.sampler.serving import ServingPolicy
+from recollect.sampler.serving import HeavyPolicy, ServingPolicy
 from recollect.types import Completion, Sampling
 
 T = TypeVar("T")
@@ -31,6 +31,8 @@ Call = tuple[Heard, int, float]
 
 ROWS = 64
 """Positions scored at once: others get their tokens in between."""
+HEAVY = 64
+"""Long or numerous sequences computed at once: the more, the longer light ones wait for a step."""
 FLOOR = -9999.0
 """Stands for minus infinity, which JSON cannot write."""
 
@@ -51,6 +53,9 @@ class Engine:
         self.model = model
         self.max_running = max_running
         self.policy = open_sampler(model, cache_gib, max_running, serving=True)
+        self._heavy: HeavyPolicy | None = None
+        if isinstance(self.policy, ServingPolicy):
+            self._heavy = HeavyPolicy(self.policy, min(max_running, HEAVY))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._scoring = asyncio.Lock()
@@ -84,11 +89,16 @@ class Engine:
         await asyncio.to_thread(self._thread.join)
 
     async def sample(
-        self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        heard: Heard | None = None,
+        light: bool = True,
     ) -> Completion:
         """Continue a prompt; cancelling this frees what the engine holds for it.
 
-        `heard` is called in the asker's loop with every token, as soon as it is drawn.
+        `heard` is called in the asker's loop with every token, as soon as it is drawn. Where there
+        are light requests, others get half of the time.
         """
         asker = asyncio.get_running_loop()
 
@@ -98,7 +108,9 @@ class Engine:
                 self._loop.call_soon(self._deliver)
             self._spoken.setdefault(asker, []).append((heard, token, logprob))
 
-        return await self._call(self.policy.sample(prompt_ids, sampling, speak if heard else None))
+        paced = isinstance(self.policy, ServingPolicy) and not light
+        policy = self._heavy if paced and self._heavy else self.policy
+        return await self._call(policy.sample(prompt_ids, sampling, speak if heard else None))
 
     def _deliver(self) -> None:
         """Carry a step's tokens over to those who asked for them."""
@@ -143,8 +155,7 @@ class Engine:
         """Do some work once those who are given tokens have had as much time as such work took."""
         if not isinstance(self.policy, ServingPolicy):
             return work()
-        while not self.policy.idle:
-            await asyncio.sleep(0)
+        await self.policy.free()
         with self.policy.owing():
             return work()
 

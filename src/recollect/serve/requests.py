@@ -6,6 +6,7 @@ in a penalty or a grammar that was never applied. Knows nothing of models.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -54,6 +55,8 @@ MANY = 4096
 """Messages, and whatever else a request lists."""
 MAX_STOPS, LONGEST_STOP = 16, 256
 SMALLEST_TEMPERATURE = 0.01
+SHOWN = 100
+"""Characters of a name that an error repeats."""
 
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 
@@ -62,6 +65,20 @@ class Body(BaseModel):
     """No field is unknown, no type is bent."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, value: Any) -> Any:
+        return _kept(value, cls.model_fields.keys())
+
+
+def _kept(value: Any, known: Collection[str]) -> Any:
+    """Leave one unknown field to complain about: pydantic describes every one of thousands."""
+    if not isinstance(value, dict):
+        return value
+    kept = {name: given for name, given in value.items() if name in known}
+    unknown = next((name for name in value if name not in known), None)
+    return kept if unknown is None else {**kept, unknown[:SHOWN]: value[unknown]}
 
 
 class StreamOptions(Body):
@@ -90,6 +107,10 @@ class GenerationBody(Body):
     include_stop_str_in_output: bool = False
 
     @model_validator(mode="before")
+    @classmethod
+    def _one_unknown(cls, value: Any) -> Any:
+        return _kept(cls._without_neutral(value), cls.model_fields.keys())
+
     @classmethod
     def _without_neutral(cls, value: Any) -> Any:
         if not isinstance(value, dict):

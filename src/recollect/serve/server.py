@@ -29,6 +29,10 @@ from recollect.serve.settings import ServeConfig
 from recollect.serve.source import ModelSource, find_source
 
 MAX_HEAD = 1 << 15
+BACKLOG = 2048
+"""Connections that the system holds until they are accepted ..."""
+ACCEPTED = 32
+"""... and those accepted before requests have their turn."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -106,7 +110,8 @@ async def serving(
             h11_max_incomplete_event_size=MAX_HEAD,
             loop="none",
             lifespan="off",
-            log_level="warning",
+            log_level="error",  # what others send wrong is their business, and must not fill a disk
+            backlog=ACCEPTED,
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=int(config.drain),
@@ -116,6 +121,8 @@ async def serving(
     try:
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
+        if server.started:
+            listener.listen(BACKLOG)  # the loop takes one number for this and for how many it takes
         shown = f"[{host}]" if ":" in host else host
         yield Serving(f"http://{shown}:{port}/v1", service)
     finally:
@@ -138,7 +145,7 @@ def _bind(config: ServeConfig) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((config.host, config.port))
-        listener.listen(2048)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise UserError(

@@ -9,9 +9,10 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from recollect.seeds import derive
@@ -21,7 +22,7 @@ from recollect.serve.encoding import Encoder, copied
 from recollect.serve.engine import Engine
 from recollect.serve.refusal import Refusal, too_long
 from recollect.serve.replies import Choice, Done, Form, Token
-from recollect.serve.requests import ChatAsked, CompletionAsked, GenerationBody
+from recollect.serve.requests import SHOWN, ChatAsked, CompletionAsked, GenerationBody
 from recollect.serve.settings import RequestLimits
 from recollect.serve.text import Growing
 from recollect.serve.toolreplies import ToolReader
@@ -69,7 +70,7 @@ class Service:
         """Refuse any other model's name; none means this one."""
         if name is not None and name != self.name:
             raise Refusal(
-                f"there is no model {name!r} here, only {self.name!r}",
+                f"there is no model {name[:SHOWN]!r} here, only {self.name!r}",
                 404,
                 param="model",
                 code="model_not_found",
@@ -193,17 +194,20 @@ class Service:
         try:
             done = await asyncio.gather(*tasks)
             # Logprobs of a whole window take a while to write.
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._writer, _written, form, done)
+            return await self.written(partial(_written, form, done))
         finally:
             for task in tasks:
                 task.cancel()
 
+    async def written(self, write: Callable[[], bytes]) -> bytes:
+        """Write an answer away from the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._writer, write)
+
     async def _make(self, form: Form, job: Choice, turns: Turns) -> Done:
         completion = Completion((), (), "length")
-        async with turns.turn(len(job.prompt_ids), job.sampling):
+        async with turns.turn(len(job.prompt_ids), job.sampling) as light:
             if job.sampling.max_tokens:
-                completion = await self.engine.sample(job.prompt_ids, job.sampling)
+                completion = await self.engine.sample(job.prompt_ids, job.sampling, light=light)
             if not form.top and not (form.echo and form.logprobs):
                 return Done(job, completion)
             ids = [*job.prompt_ids, *completion.token_ids]
@@ -249,8 +253,8 @@ class Service:
             events.put_nowait((job.index, (token, logprob)))
 
         try:
-            async with turns.turn(len(job.prompt_ids), job.sampling):
-                done = await self.engine.sample(job.prompt_ids, job.sampling, heard)
+            async with turns.turn(len(job.prompt_ids), job.sampling) as light:
+                done = await self.engine.sample(job.prompt_ids, job.sampling, heard, light)
             events.put_nowait((job.index, done))
         except Exception as error:  # the stream reports it
             events.put_nowait((job.index, error))

@@ -25,7 +25,8 @@ class RequestLimits:
     tokens: int = 1 << 22
     """Tokens that all choices of one request may have together, their prompts included."""
     body_bytes: int = 16 << 20
-    values: int = 1 << 17
+    """Of a request; less where the window is small."""
+    values: int = 1 << 16
     """Values in the JSON of one request, such as token ids; a whole window of them at least."""
     connections: int = 2048
     """Open at once; beyond them, those without a request are closed, the idlest first."""
