@@ -11,9 +11,9 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
@@ -206,47 +206,46 @@ class Deadline:
             end = max(end, stop)
         return total
 
-    @contextmanager
-    def _mark(self, spans: Spans) -> Iterator[None]:
-        """Note that something goes on; marks inside it are not looked at."""
-        own = object()
-        spans[own] = time.perf_counter()
-        token = _current.set(None)
-        try:
-            yield
-        finally:
-            _current.reset(token)
-            since = spans.pop(own)
-            if spans is self._waiting:
-                self._waited.append((since, time.perf_counter()))
-            if not self._replying:
-                self._quiet.set()
-
 
 _current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
-@contextmanager
-def waiting() -> Iterator[None]:
+class _Mark(AbstractContextManager[None]):
+    """Notes that something goes on; marks inside it are not looked at."""
+
+    def __init__(self, deadline: Deadline, spans: Spans) -> None:
+        self._deadline, self._spans = deadline, spans
+
+    def __enter__(self) -> None:
+        self._spans[self] = time.perf_counter()
+        self._token = _current.set(None)
+
+    def __exit__(self, *_error: object) -> None:
+        _current.reset(self._token)
+        since = self._spans.pop(self)
+        deadline = self._deadline
+        if self._spans is deadline._waiting:
+            deadline._waited.append((since, time.perf_counter()))
+        if not deadline._replying:
+            deadline._quiet.set()
+
+
+NO_MARK: AbstractContextManager[None] = nullcontext()
+
+
+def waiting() -> AbstractContextManager[None]:
     """Mark time that is not the agent's."""
     deadline = _current.get()
-    if deadline is None:
-        yield
-        return
-    with deadline._mark(deadline._waiting):
-        yield
+    return NO_MARK if deadline is None else _Mark(deadline, deadline._waiting)
 
 
-@contextmanager
-def replying() -> Iterator[None]:
+def replying() -> AbstractContextManager[None]:
     """Mark the reply of one of the agent's own models: the agent's time, whatever it waits for."""
     deadline = _current.get()
     if deadline is None:
-        yield
-        return
+        return NO_MARK
     deadline._quiet.clear()
-    with deadline._mark(deadline._replying):
-        yield
+    return _Mark(deadline, deadline._replying)
 
 
 async def hold_if_over() -> None:

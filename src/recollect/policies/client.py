@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from recollect.errors import UserError
-from recollect.foreign import has_credentials, readable_json
+from recollect.foreign import has_credentials, short_json
 from recollect.policies.failures import (
     BadReply,
     EndpointError,
@@ -136,8 +136,7 @@ class Client:
         self.calls += 1
         self.in_flight += 1
         try:
-            data = readable_json(body, separators=(",", ":")).encode()
-            return await self._patiently("POST", path, data, read, seed, limit)
+            return await self._patiently("POST", path, short_json(body), read, seed, limit)
         finally:
             self.in_flight -= 1
 
