@@ -26,6 +26,7 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
 
   recollect train [PRESET] [--any.setting value]   train an agent; --dry-run shows what it would do
   recollect train RUN [--any.setting value]        continue a run from its folder
+  recollect train FILE.toml|.yaml                  an experiment: settings, seeds, a grid, one table
   recollect runs [FOLDER]                          list the runs: score, steps, state
   recollect train PRESET --engine verl [...] [-- verl's own settings]     the same on a Ray cluster
   recollect eval RUN [--model ...] [--n ...]       held-out accuracy of a run's model, as it trained

@@ -57,8 +57,10 @@ def find_package(name: str) -> None:
         raise ImportError(f"No module named {name!r}", name=name)
 
 
-def read_config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
-    """Take a preset and lay the given settings over it."""
+def read_config(
+    args: list[str], verb: str, default_preset: str, start: TrainConfig | None = None
+) -> TrainConfig:
+    """Take a preset, or what to `start` from, and lay the given settings over it."""
     with importing():
         import tyro
 
@@ -68,7 +70,7 @@ def read_config(args: list[str], verb: str, default_preset: str) -> TrainConfig:
 
     name = args.pop(0) if args and not args[0].startswith("-") else default_preset
     names, args = take_parts(args)
-    start = starting_point(name)
+    start = start or starting_point(name)
     if verb == "eval":
         args = [EVAL_NAMES.get(word, word) for word in args]
         if "--val.tasks" in args and "--val.length-tasks" not in args:  # one number for all lengths

@@ -6,10 +6,16 @@ Importing this module costs milliseconds: a verb imports what it needs when it i
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from recollect.commands.arguments import find_package, importing, read_config
 from recollect.errors import UserError
 from recollect.foreign import shown
+
+if TYPE_CHECKING:
+    from recollect.config.train import TrainConfig
+    from recollect.display import Report
+    from recollect.engines.verl.launch.options import EngineOptions
 
 REPORT = """usage: recollect report [-h] FOLDER
 
@@ -27,11 +33,19 @@ every node of a running cluster.
 def train(args: list[str]) -> int:
     """Train on the embedded engine or on a cluster, or show what would be done."""
     with importing():
+        from recollect.config.settings_file import is_settings_file
         from recollect.engines.verl.launch.options import split_engine
 
     options, args = split_engine(args)
     dry_run = "--dry-run" in args
-    config = read_config([a for a in args if a != "--dry-run"], "train", "demo")
+    args = [a for a in args if a != "--dry-run"]
+    if args and is_settings_file(args[0]):
+        return train_file(args, options, dry_run)
+    return train_config(read_config(args, "train", "demo"), options, dry_run)
+
+
+def train_config(config: TrainConfig, options: EngineOptions, dry_run: bool) -> int:
+    """Train with these settings, or show what would be done."""
     if options.engine == "verl":
         with importing("the verl engine", "verl"):
             from recollect.commands.cluster import train_on_cluster
@@ -50,6 +64,39 @@ def train(args: list[str]) -> int:
         from recollect.commands.train import run_training
 
     return run_training(config)
+
+
+def train_file(args: list[str], options: EngineOptions, dry_run: bool) -> int:
+    """Train as a file says: one run, or every run of an experiment."""
+    with importing():
+        from pathlib import Path
+
+        from recollect.config.experiment import read_experiment
+        from recollect.display import open_console
+
+    experiment = read_experiment(Path(args[0]))
+    config = read_config(args, "train", "demo", experiment.base)
+    if not experiment.repeats:
+        return train_config(config, options, dry_run)
+    experiment = experiment.over(config)
+    if dry_run:
+        with importing():
+            from recollect.commands.experiment import show_experiment
+
+        show_experiment(experiment, open_console())
+        open_console().print("\nthe first of them:\n")
+        return train_config(experiment.runs()[0].config, options, dry_run)
+    with importing("training", "verl" if options.engine == "verl" else "local"):
+        from recollect.commands.cluster import train_and_report_on_cluster
+        from recollect.commands.experiment import run_experiment
+        from recollect.commands.train import train_and_report
+
+    def train_one(config: TrainConfig) -> Report | int:
+        if options.engine == "verl":
+            return train_and_report_on_cluster(config, options.overrides, options.cpu)
+        return train_and_report(config)
+
+    return run_experiment(experiment, train_one, open_console())
 
 
 def evaluate(args: list[str]) -> int:

@@ -1,7 +1,8 @@
 """Your own modules: find what `module:Name` or `path/to/file.py:Name` names, and keep its source.
 
-A module is looked for in the current folder first. Nothing is imported but modules that a person
-named, on the command line or in the settings of a run that they ask for.
+A module is looked for first in the current folder, or beside the file that names it. Nothing is
+imported but modules that a person named, on the command line, in a file of settings or in those of
+a run that they ask for.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ def is_named(text: str) -> bool:
     return bool(found and (found["module"].endswith(".py") or _MODULE.fullmatch(found["module"])))
 
 
-def load(text: str) -> Any:
-    """Import the module that a text names, and return what it calls Name."""
+def load(text: str, folder: Path | None = None) -> Any:
+    """Import the module that a text names, and return what it calls Name.
+
+    It is looked for in `folder`, by default the current one, before anywhere else.
+    """
     found = _NAMED.fullmatch(text)
     if not is_named(text) or found is None:
         raise UserError(
             f"{text!r} names nothing",
             "write module:Name, or path/to/file.py:Name",
         )
-    module = import_own(found["module"])
+    module = import_own(found["module"], folder)
     value: Any = module
     for part in found["name"].split("."):
         if not hasattr(value, part):
@@ -58,10 +62,11 @@ def load(text: str) -> Any:
     return value
 
 
-def import_own(name: str) -> ModuleType:
+def import_own(name: str, folder: Path | None = None) -> ModuleType:
     """Import a module by its name or by the path of its file."""
+    here = folder or Path.cwd()
     if name.endswith(".py"):
-        path = Path(name).expanduser()
+        path = here / Path(name).expanduser()
         if not path.is_file():
             raise UserError(f"there is no file {name}", "name an existing file, as file.py:Name")
         if not _MODULE.fullmatch(path.stem):
@@ -73,13 +78,12 @@ def import_own(name: str) -> ModuleType:
     first = name.partition(".")[0]
     if first == "recollect":
         return _import(name, None)
-    here = Path.cwd()
     if (here / f"{first}.py").is_file() or (here / first).is_dir():
         return _import(name, here)
-    return _import(name, None)
+    return _import(name, None, here)
 
 
-def _import(name: str, root: Path | None) -> ModuleType:
+def _import(name: str, root: Path | None, searched: Path | None = None) -> ModuleType:
     """Import a module; one that lies in `root` must come from there."""
     importlib.invalidate_caches()
     try:
@@ -88,7 +92,8 @@ def _import(name: str, root: Path | None) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise UserError(
-                f"there is no module {name}: it is neither in {Path.cwd()} nor installed",
+                f"there is no module {name}: it is neither in {searched or root or Path.cwd()} nor"
+                " installed",
                 "run the command in the folder of the file, or write path/to/file.py:Name",
             ) from None
         raise _failed(name, error) from error

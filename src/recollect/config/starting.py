@@ -1,11 +1,13 @@
-"""What a run starts from: a preset, or the folder of an earlier run with all of its settings."""
+"""What a run starts from: a preset, a file of settings, or the folder of an earlier run."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+from recollect.config.experiment import single
 from recollect.config.presets import PRESETS, preset
+from recollect.config.settings_file import is_settings_file
 from recollect.config.stored import read_settings
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
@@ -14,12 +16,15 @@ from recollect.errors import UserError
 def is_run(name: str) -> bool:
     """Tell whether a name is the folder of a run, or its config.json."""
     path = Path(name).expanduser()
-    return name not in PRESETS and (path / "config.json" if path.is_dir() else path).is_file()
+    settings = path if path.name == "config.json" else path / "config.json"
+    return name not in PRESETS and settings.is_file()
 
 
 def starting_point(name: str) -> TrainConfig:
-    """Return the settings of a preset, or those of a run by its folder."""
+    """Return the settings of a preset, of a file, or of a run by its folder."""
     path = Path(name).expanduser()
+    if is_settings_file(name):
+        return single(path)
     if is_run(name):
         folder = path if path.is_dir() else path.parent
         config = read_settings(folder / "config.json")

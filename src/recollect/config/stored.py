@@ -18,7 +18,7 @@ from typing import Any
 
 from recollect import files as disk
 from recollect.config import modules
-from recollect.config.overlay import build, to_table
+from recollect.config.overlay import Where, build, to_table
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 
@@ -53,6 +53,11 @@ def read_settings(path: Path) -> TrainConfig:
         ) from None
     if not isinstance(table, dict) or "tasks" not in table or "agent" not in table:
         raise UserError(f"{path} holds no settings of a run", "name the folder of a run")
+    return settings_from(table, path, lambda _dotted: str(path))
+
+
+def settings_from(table: Mapping[str, Any], path: Path, where: Where) -> TrainConfig:
+    """Make settings of the table in a run's file, and import the modules that came with it."""
     for part in ("agent", "reward", "tasks"):
         if not isinstance(table.get(part), dict) or "class" not in table[part]:
             raise UserError(
@@ -62,7 +67,7 @@ def read_settings(path: Path) -> TrainConfig:
     code = table.get(CODE, {})
     own = {key: value for key, value in table.items() if key not in COMPUTED}
     modules.import_stored(code, path.parent)
-    return build(TrainConfig, own, lambda _dotted: str(path), load=_loader(path, code))
+    return build(TrainConfig, own, where, load=_loader(path, code))
 
 
 def _loader(path: Path, code: Mapping[str, Any]) -> modules.Loader:

@@ -225,3 +225,17 @@ def cluster_scores(scored: Iterable[tuple[str, str, float]]) -> list[list[list[f
     for cluster, unit, score in scored:
         found.setdefault(cluster, {}).setdefault(unit, []).append(score)
     return [[units[name] for name in sorted(units)] for _, units in sorted(found.items())]
+
+
+def runs_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """Return the mean over runs that differ in their seed, with Student's interval.
+
+    One run has no spread and so no interval: its ends are NaN.
+    """
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return mean, math.nan, math.nan
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    half = student(confidence, n - 1) * spread / math.sqrt(n)
+    return mean, mean - half, mean + half
