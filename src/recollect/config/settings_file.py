@@ -114,13 +114,13 @@ def _read_json(path: Path, text: str) -> Any:
 
 def _json_line(text: str, keys: Keys) -> int:
     """Find the line of a key behind the keys that it is in."""
-    at = 0
+    at = start = 0
     for key in keys:
         found = re.compile(rf"{re.escape(json.dumps(key))}\s*:").search(text, at)
         if not found:
             return 0
-        at = found.end()
-    return text.count("\n", 0, found.start()) + 1
+        start, at = found.span()
+    return text.count("\n", 0, start) + 1
 
 
 def _read_yaml(path: Path, text: str) -> tuple[Any, dict[Keys, int]]:
