@@ -35,7 +35,7 @@ def test_plain_lines_come_now_and_then():
     lines = out.getvalue().splitlines()
     assert lines[0] == "found: 6 of 6 episodes to run" and len(lines) == 4
     assert lines[1].startswith("2/6 episodes, 1 failed, 2 calls") and "220 tokens" in lines[1]
-    assert lines[-1].startswith("4/6 episodes") and "0:30 elapsed, 0:15 left" in lines[-1]
+    assert lines[-1].startswith("4/6 episodes") and "30 s elapsed, 15 s left" in lines[-1]
 
 
 def test_the_table_has_a_score_for_every_cell():

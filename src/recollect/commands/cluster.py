@@ -11,7 +11,8 @@ from rich.text import Text
 from recollect.config.overlay import to_table
 from recollect.config.train import TrainConfig
 from recollect.display import Report, open_console, report_card, report_markdown
-from recollect.display.figures import count, grid
+from recollect.display.figures import grid
+from recollect.display.numbers import count, gib
 from recollect.engines.verl.cpu.keys import ENVIRONMENT, cpu_keys
 from recollect.engines.verl.launch.memory import GIB, Demand, demand
 from recollect.engines.verl.launch.options import EngineOptions
@@ -107,7 +108,7 @@ def _memory(plan: Launch, gpu_gib: float) -> RenderableType:
     table.add_column(justify="right")
     table.add_column(overflow="fold")
     for name, size, said in _rows(plan, need, gpu_gib):
-        table.add_row(name, f"{size / GIB:.1f} GiB", Text(said))
+        table.add_row(name, gib(size), Text(said))
     return table
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from recollect.commands.doctor import GIB, Finding, Status, show, within
+from recollect.commands.doctor import Finding, Status, show, within
+from recollect.display.numbers import GIB, gib
 from recollect.distribution import NAME, install, plain, ranges
 from recollect.engines.verl.doctor.nodes import ask_nodes
 from recollect.engines.verl.doctor.traps import Found, look
@@ -43,7 +44,7 @@ def examine(nodes: Sequence[Node]) -> list[Finding]:
     findings.append(Finding("GPUs", status, f"{gpus:g} on {len(nodes)} nodes", fix))
     for node in nodes:
         status = "ok" if node.shared_memory >= SHARED else "warning"
-        found = f"{node.host}: {node.shared_memory / GIB:.1f} GiB free in /dev/shm"
+        found = f"{node.host}: {gib(node.shared_memory)} free in /dev/shm"
         fix = "" if status == "ok" else "give containers more: --shm-size, or a memory volume"
         findings.append(Finding("shared memory", status, found, fix))
     return findings

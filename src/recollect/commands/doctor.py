@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from recollect.display.numbers import GIB, gib
 from recollect.distribution import NAME, install, python_range, ranges, strangers
 from recollect.runs.tracker_services import SERVICES
 
@@ -27,7 +28,6 @@ OPTIONAL = {
 }
 """What `recollect train` can do without, and what for it cannot."""
 TRACKERS = tuple(SERVICES)
-GIB = 2**30
 
 Status = Literal["ok", "bad", "warning", "absent"]
 MARKS: dict[Status, tuple[str, str]] = {
@@ -187,7 +187,7 @@ def _extra(name: str, machine: Machine, what: str, install: str) -> Finding:
 
 
 def _room(name: str, size: int, enough: int, fix: str) -> Finding:
-    found = f"{size / GIB:.1f} GiB"
+    found = gib(size)
     return Finding(name, "ok", found) if size >= enough else Finding(name, "warning", found, fix)
 
 

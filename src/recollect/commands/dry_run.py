@@ -13,7 +13,8 @@ from rich.text import Text
 from recollect.agents.base import Estimated, check_window, part_name
 from recollect.config.overlay import to_table
 from recollect.config.train import TrainConfig
-from recollect.display.figures import count, grid
+from recollect.display.figures import grid
+from recollect.display.numbers import count, gib
 from recollect.errors import UserError
 from recollect.files import dotted, loads, read_json
 from recollect.models.tokenizer import check_folder, load_counter
@@ -231,8 +232,8 @@ def _on_gpu(device: str) -> bool:
 
 def _memory(config: TrainConfig, parameters: int) -> str:
     it = held(config, parameters, _on_gpu(config.model.device))
-    host = f", {it.host / 2**30:.2f} GiB more on the host" if it.host else ""
+    host = f", {gib(it.host)} more on the host" if it.host else ""
     return (
-        f"{it.device / 2**30:.2f} GiB weights and optimiser{host},"
+        f"{gib(it.device)} weights and optimiser{host},"
         f" up to {config.model.cache_gib:g} GiB sampler cache"
     )

@@ -24,6 +24,7 @@ from recollect.display import (
     report_markdown,
     rollout_table,
 )
+from recollect.display.numbers import estimate
 from recollect.errors import UserError
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
@@ -187,9 +188,10 @@ def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, s
     """Say how the reward changed, where it is not the accuracy."""
     if not isinstance(config.reward, MemoryDelta):
         return {}
-    shown = "{val/reward/mean:.3f} [{val/reward/low:.3f}, {val/reward/high:.3f}]"
-    ends = [row for row in measured if row.get("val/reward/mean") is not None]
-    return {"reward": " to ".join(shown.format_map(row) for row in (*ends[:1], *ends[1:][-1:]))}
+    keys = ("val/reward/mean", "val/reward/low", "val/reward/high")
+    found = [[row[key] for key in keys] for row in measured if row.get(keys[0]) is not None]
+    ends = (*found[:1], *found[1:][-1:])
+    return {"reward": " to ".join(estimate(*row) for row in ends)}
 
 
 def _accuracy(row: Mapping[str, Any]) -> Accuracy:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: durations, counts, bars, accuracies."""
+"""Tables and small drawings of a terminal: bars, sparklines, accuracies, settings."""
 
 from __future__ import annotations
 
@@ -10,25 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.accuracy import Accuracy
+from recollect.display.numbers import interval, share
 
 SPARKS = "▁▂▃▄▅▆▇█"
 BAR = 20
 """Characters from 0 to 1 in the bar of an interval."""
-
-
-def duration(seconds: float) -> str:
-    """Write seconds as 0:48 or 1:02:03."""
-    minutes, rest = divmod(max(0, round(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def count(number: float) -> str:
-    """Write a count with three digits of weight: 982, 20,480, 3.14M, 1.20B."""
-    for size, unit in ((1e9, "B"), (1e6, "M")):
-        if number >= size:
-            return f"{number / size:.2f}{unit}"
-    return f"{number:,.0f}"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -85,8 +71,8 @@ def accuracy_table(names: Sequence[Text], rows: Sequence[tuple[Sequence[str], Ac
     for labels, a in rows:
         table.add_row(
             *labels,
-            Text(f"{a.mean:.3f}", "bold"),
-            f"{a.low:.3f} to {a.high:.3f}",
+            Text(share(a.mean), "bold"),
+            interval(a.low, a.high),
             interval_bar(a.low, a.mean, a.high),
             str(a.n),
             Text(str(a.failed), "yellow" if a.failed else ""),

@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.accuracy import Accuracy
-from recollect.display.figures import accuracy_table, duration, plain_table, sparkline
+from recollect.display.figures import accuracy_table, plain_table, sparkline
+from recollect.display.numbers import duration, estimate, share
 from recollect.foreign import one_line, shown
 
 STEPS = 8
@@ -128,7 +129,7 @@ class Display:
             for name, a in rows:
                 self._line(
                     f"step {step:>{len(str(self.total))}}/{self.total}  {name} accuracy"
-                    f" {a.mean:.3f} [{a.low:.3f}, {a.high:.3f}]  n {a.n}  failed {a.failed}"
+                    f" {estimate(a.mean, a.low, a.high)}  n {a.n}  failed {a.failed}"
                     + f"  unmeasured {a.unmeasured}"
                     * (a.unmeasured > 0)
                 )
@@ -193,9 +194,9 @@ class Display:
             ("reward  ", "bright_black"),
             (sparkline(known, 50), "cyan"),
             ("  from ", "bright_black"),
-            f"{known[0]:.3f}",
+            share(known[0]),
             (" to ", "bright_black"),
-            (f"{known[-1]:.3f}", "bold"),
+            (share(known[-1]), "bold"),
         )
 
     def _step_table(self) -> Table:

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.accuracy import Accuracy
-from recollect.display.figures import accuracy_table, count, duration
+from recollect.display.figures import accuracy_table
+from recollect.display.numbers import count, duration, interval, share
 from recollect.foreign import for_markdown, one_line
 
 
@@ -115,7 +116,7 @@ def _markdown_table(head: str, rows: Sequence[tuple[str, Accuracy]]) -> list[str
     lines = [f"| {head} | accuracy | 95% interval | n | failed |{more}"]
     lines += ["|---|---|---|---|---|" + "---|" * unmeasured]
     return lines + [
-        f"| {name} | {a.mean:.3f} | {a.low:.3f} to {a.high:.3f} | {a.n} | {a.failed} |"
+        f"| {name} | {share(a.mean)} | {interval(a.low, a.high)} | {a.n} | {a.failed} |"
         + f" {a.unmeasured} |" * unmeasured
         for name, a in rows
     ]

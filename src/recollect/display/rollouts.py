@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.display.figures import plain_table
+from recollect.display.numbers import share
 from recollect.foreign import one_line
 from recollect.runs.episodes import memory_states
 from recollect.types import Episode, Task
@@ -45,7 +46,7 @@ def _table(picks: Mapping[str, Episode], cell: int) -> Table:
     table.add_column("", style="bright_black", no_wrap=True)
     for name in picks:
         table.add_column(name, overflow="fold")
-    table.add_row("reward", *(Text(f"{_reward(e):.3f}", "bold") for e in picks.values()))
+    table.add_row("reward", *(Text(share(_reward(e)), "bold") for e in picks.values()))
     states = [_states(episode, cell) for episode in picks.values()]
     labels = list(dict.fromkeys(label for own in states for label in own))
     half = STATES // 2

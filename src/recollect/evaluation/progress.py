@@ -16,7 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from recollect.display.figures import count, duration, plain_table
+from recollect.display.figures import plain_table
+from recollect.display.numbers import count, duration, share
 from recollect.evaluation.records import Record, questions
 from recollect.evaluation.scoring import cut, score_named
 
@@ -146,7 +147,7 @@ class Progress:
 def _cell(tally: CellTally) -> Text:
     if not tally.done:
         return Text("·", "bright_black")
-    text = Text(f"{tally.score / max(1, tally.answers):.3f}", "bold")
+    text = Text(share(tally.score / max(1, tally.answers)), "bold")
     text.append(f" {tally.done}/{tally.total}", "bright_black")
     if tally.failed:
         text.append(f" {tally.failed} failed", "yellow")

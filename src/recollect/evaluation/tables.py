@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from recollect.display.figures import count, interval_bar, plain_table
+from recollect.display.figures import interval_bar, plain_table
+from recollect.display.numbers import count, dollars, duration, estimate, interval, share
 from recollect.evaluation.results import JudgeError, Results
 
 
@@ -27,17 +28,17 @@ def score_table(results: Results) -> Table:
         if cell.task != shown:
             shown = cell.task
             table.add_row(Text(shown, "bold"))
-        spread = "" if cell.spread is None else f"±{cell.spread:.3f}"
+        spread = "" if cell.spread is None else f"±{share(cell.spread)}"
         table.add_row(
             Text(f"  {cell.primary}", "bright_black"),
             cell.agent,
-            Text(f"{score.mean:.3f}", "bold"),
-            f"{score.low:.3f} to {score.high:.3f}",
+            Text(share(score.mean), "bold"),
+            interval(score.low, score.high),
             interval_bar(score.low, score.mean, score.high),
             str(score.n),
             Text(str(score.n_failed), "yellow" if score.n_failed else ""),
             *([spread] if several else []),
-            "" if cell.closed_book is None else f"{cell.closed_book.mean:.3f}",
+            "" if cell.closed_book is None else share(cell.closed_book.mean),
         )
     return table
 
@@ -55,9 +56,7 @@ def published_table(results: Results) -> Table | None:
     for cell in results.cells:
         if cell.published:
             found = [cell.scores[name] if name in cell.published else None for name in names]
-            shown = [
-                "" if s is None else f"{s.mean:.3f} [{s.low:.3f}, {s.high:.3f}]" for s in found
-            ]
+            shown = ["" if s is None else estimate(s.mean, s.low, s.high) for s in found]
             table.add_row(cell.task, cell.agent, *shown)
     return table if names else None
 
@@ -67,7 +66,7 @@ def cost_table(results: Results) -> Table:
     table = plain_table(padding=2)
     for header in ("tasks", "agent"):
         table.add_column(header, no_wrap=True)
-    headers = ("build in", "out", "answer in", "out", "calls", "memory", "s", "$ in all")
+    headers = ("build in", "out", "answer in", "out", "calls", "memory", "time", "price in all")
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     for cell in results.cells:
@@ -80,12 +79,12 @@ def cost_table(results: Results) -> Table:
             count(cost.build_written / each),
             count(cost.answer_read / each),
             count(cost.answer_written / each),
-            f"{cost.calls / each:.1f}",
+            count(cost.calls / each),
             count(cost.memory_tokens),
-            f"{cost.seconds / each:.1f}",
-            "" if cost.dollars is None else f"{cost.dollars:.2f}",
+            duration(cost.seconds / each),
+            "" if cost.dollars is None else dollars(cost.dollars),
         )
-    table.caption = "per episode: tokens, calls, seconds"
+    table.caption = "per episode: tokens, calls, time"
     table.caption_justify = "left"
     return table
 
@@ -104,10 +103,10 @@ def judge_table(error: JudgeError) -> Table:
         ("all right ones", "accepted", error.false_reject),
     ):
         errors = f"{round(score.mean * score.n)} of {score.n}"
-        interval = f"{score.low:.3f} to {score.high:.3f}"
-        table.add_row(name, label, errors, Text(f"{score.mean:.3f}", "bold"), interval)
+        between = interval(score.low, score.high)
+        table.add_row(name, label, errors, Text(share(score.mean), "bold"), between)
     for kind in error.kinds:
         wrong = kind.n - kind.accepted if kind.right else kind.accepted
         label = "accepted" if kind.right else "refused"
-        table.add_row(kind.kind, label, f"{wrong} of {kind.n}", f"{wrong / kind.n:.3f}", "")
+        table.add_row(kind.kind, label, f"{wrong} of {kind.n}", share(wrong / kind.n), "")
     return table

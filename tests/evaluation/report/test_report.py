@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from recollect.cli import main
+from recollect.display.numbers import count, dollars, p_value, share, signed
 from recollect.evaluation.report.charts import (
     HEIGHT,
     LEFT,
@@ -22,16 +23,8 @@ from recollect.evaluation.report.charts import (
     chart,
 )
 from recollect.evaluation.report.content import make_document, model_name
+from recollect.evaluation.report.document import scored
 from recollect.evaluation.report.markdown import write_markdown
-from recollect.evaluation.report.numbers import (
-    count,
-    dollars,
-    p_value,
-    percent,
-    scored,
-    seconds,
-    signed,
-)
 from recollect.evaluation.report.page import write_page
 from recollect.evaluation.results import Cost, Results, save
 from tests.support.made_up_results import HOSTILE, results
@@ -79,7 +72,7 @@ def test_every_score_stands_in_the_overview_with_its_interval() -> None:
     assert len(shown) == len(RESULTS.cells)
     for cell in RESULTS.cells:
         score = cell.scores[cell.primary]
-        expected = f"{percent(score.mean)} {percent(score.low)} to {percent(score.high)}"
+        expected = f"{share(score.mean)} {share(score.low)} to {share(score.high)}"
         failed = f", {score.n_failed} failed" if score.n_failed else ""
         assert shown[cell.task, cell.agent] == expected + failed
         assert f"| {scored(score)} |" in MARKDOWN or f"| **{scored(score)}** |" in MARKDOWN
@@ -94,15 +87,15 @@ def test_each_task_set_has_n_failures_spread_closed_book_and_paired_p_values() -
         assert head[2:7] == ["n", "clusters", "failed", "spread", "closed book"]
         row = next(row for row in rows if row[0] == cell.agent)
         score = cell.scores[cell.primary]
-        assert row[1].startswith(f"{percent(score.mean)} {percent(score.low)} to ")
+        assert row[1].startswith(f"{share(score.mean)} {share(score.low)} to ")
         assert row[2:5] == [str(score.n), str(score.n_clusters), str(score.n_failed)]
-        assert row[5:7] == [f"\u00b1{percent(cell.spread)}", percent(cell.closed_book.mean)]
+        assert row[5:7] == [f"\u00b1{share(cell.spread)}", share(cell.closed_book.mean)]
         best = head[7].removeprefix("against ")
         assert best != "oracle"
         if cell.agent != best:
             pair = pairs[cell.task, frozenset((cell.agent, best))]
             sign = 1 if pair.first == cell.agent else -1
-            assert row[7].startswith(f"{signed(sign * pair.difference)} (")
+            assert row[7].startswith(f"{signed(sign * pair.difference)} [")
             assert row[8:] == [p_value(pair.p), p_value(pair.p_adjusted)]
             checked += 1
     assert checked == len(RESULTS.cells) - len(found)
@@ -128,7 +121,7 @@ def test_all_metrics_axes_costs_and_the_judge_are_shown() -> None:
         row = next(row for row in rows if row[0] == cell.agent)
         for name, score in cell.scores.items():
             shown = f"{name} (published)" if name in cell.published else name
-            assert row[head.index(shown)].startswith(percent(score.mean))
+            assert row[head.index(shown)].startswith(share(score.mean))
         for title, axis in (
             ("By category", "category"),
             ("By position of the evidence", "position"),
@@ -137,7 +130,7 @@ def test_all_metrics_axes_costs_and_the_judge_are_shown() -> None:
             for value, score in cell.axes[axis].items():
                 row = next(row for row in rows if row[0] == value)
                 assert row[1] == str(score.n)
-                assert row[head.index(cell.agent)].startswith(percent(score.mean))
+                assert row[head.index(cell.agent)].startswith(share(score.mean))
         row = next(row for row in costs[cell.task] if row[0] == cell.agent)
         cost, n = cell.cost, cell.cost.episodes
         assert row[1] == count(cost.build_read / n) and row[4] == count(cost.answer_written / n)
@@ -149,7 +142,7 @@ def test_all_metrics_axes_costs_and_the_judge_are_shown() -> None:
     judge = text(section(TREE, "Judge"))
     assert "9f2c61d0aa" in judge and "vaguewrong575" in judge
     assert "| vague | wrong | 5 | 75 |" in MARKDOWN
-    assert percent(RESULTS.judge.false_accept.mean) in judge
+    assert share(RESULTS.judge.false_accept.mean) in judge
 
 
 def test_it_says_how_to_get_it_again() -> None:
@@ -259,7 +252,9 @@ def test_points_stand_where_they_belong() -> None:
     assert (y1, y2, y3) == pytest.approx((grid[4], grid[2], grid[0]), abs=0.1)
     assert 0 < y1 < y2 < y3 < HEIGHT
     labels = [text(t) for t in drawn.iter("text")]
-    assert labels[0] == "<T>" and {"1K", "10K", "100K", "0%", "100%", "tokens"} <= set(labels)
+    assert labels[0] == "<T>" and {"1,000", "10,000", "100,000", "0.00", "1.00", "tokens"} <= set(
+        labels
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,37 +277,14 @@ def test_a_bar_is_its_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("model", "expected"),
     [
-        (count(0), "0"),
-        (count(7.25), "7.2"),
-        (count(940), "940"),
-        (count(7_000), "7K"),
-        (count(999_999), "1M"),
-        (count(28_069), "28.1K"),
-        (count(1_750_000), "1.75M"),
-        (count(3.5e9), "3.5B"),
-        (dollars(0), "$0"),
-        (dollars(0.00036), "$0.00036"),
-        (dollars(0.02), "$0.02"),
-        (dollars(2.8), "$2.80"),
-        (signed(-0.0), "0.0"),
-        (model_name({"memory": {"id": "small"}, "answer": {"id": "small"}}), "small"),
-        (model_name({"memory": {"id": "a"}, "answer": {"url": "b"}}), "a with b"),
-        (dollars(1251.489), "$1,251.49"),
-        (p_value(0.0004), "< 0.001"),
-        (p_value(0.0449), "0.045"),
-        (p_value(1.0), "1.000"),
-        (signed(0.125), "+12.5"),
-        (signed(-0.004), "\u22120.4"),
-        (seconds(3.21), "3.2 s"),
-        (seconds(125), "2 min 5 s"),
-        (seconds(5431), "1 h 30 min"),
-        (percent(0.6640625), "66.4"),
+        ({"memory": {"id": "small"}, "answer": {"id": "small"}}, "small"),
+        ({"memory": {"id": "a"}, "answer": {"url": "b"}}, "a with b"),
     ],
 )
-def test_numbers(written: str, expected: str) -> None:
-    assert written == expected
+def test_a_model_is_named(model: dict[str, dict[str, str]], expected: str) -> None:
+    assert model_name(model) == expected
 
 
 # --- odd results ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from recollect.commands.data.checks import UNLIKELY
 from recollect.commands.data.validate import families_named
+from recollect.display.numbers import interval, p_value, share, signed
 from recollect.errors import UserError
 from recollect.tasks.audit.audit import BLIND, Row, audit_rules
 from recollect.tasks.audit.splits import Overlap, Positions, overlaps, positions
@@ -97,7 +98,7 @@ def leaks(audit: Audit, options: AuditOptions) -> list[str]:
     groups = (*BLIND, *(("words",) if options.words else ()))
     groups += ("reply",) if options.replies else ()
     found = [
-        f"{row.group}: {row.rule} scores {row.score:.3f}, a guess {row.chance:.3f}"
+        f"{row.group}: {row.rule} scores {share(row.score)}, a guess {share(row.chance)}"
         for row in audit.rows
         if row.group in groups and row.sure and row.excess > options.limit
     ]
@@ -111,7 +112,7 @@ def leaks(audit: Audit, options: AuditOptions) -> list[str]:
     ]
     where = audit.positions
     if where and not audit.placed and where.p < UNLIKELY and where.apart > options.limit:
-        found.append(f"evidence is not equally likely everywhere (p = {where.p:.2g})")
+        found.append(f"evidence is not equally likely everywhere (p {p_value(where.p)})")
     return found
 
 
@@ -153,10 +154,10 @@ def _show(audit: Audit, found: Sequence[str], options: AuditOptions, console: Co
             row.group,
             row.rule.replace("[", "\\["),
             f"{row.n:,}",
-            f"{row.score:.3f}",
-            f"{row.low:.3f} to {row.high:.3f}",
-            f"{row.chance:.3f}",
-            f"{mark}{row.excess:+.3f}",
+            share(row.score),
+            interval(row.low, row.high),
+            share(row.chance),
+            f"{mark}{signed(row.excess)}",
         )
     console.print(table)
     for overlap in audit.overlaps:
@@ -164,9 +165,9 @@ def _show(audit: Audit, found: Sequence[str], options: AuditOptions, console: Co
             f"{overlap.shared:,} of {overlap.of:,} test {overlap.what} are in training too"
         )
     if audit.positions:
-        shares = " ".join(f"{n / sum(audit.positions.found):.0%}" for n in audit.positions.found)
+        shares = " ".join(share(n / sum(audit.positions.found)) for n in audit.positions.found)
         console.print(
-            f"evidence by tenths of the text: {shares}  (uniform: p = {audit.positions.p:.2g})"
+            f"evidence by tenths of the text: {shares}  (uniform: p {p_value(audit.positions.p)})"
         )
     for line in found:
         console.print(f"LEAK {line}", style="bold red", markup=False, highlight=False)

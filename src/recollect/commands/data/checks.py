@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from recollect.display.numbers import p_value, share
 from recollect.metrics import normalise, sub_exact_match
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.documents.documents import DocumentTasks
@@ -95,10 +96,12 @@ def _answers(asked: Asked, documents: bool) -> Check:
     held = sum(
         _holds([t.chunks[i] for i in q.evidence if i < len(t.chunks)], q.answers) for t, q in spans
     )
-    share = held / len(spans) if spans else 1.0
-    found = f"{held:,} of {len(spans):,} stand in their evidence ({share:.1%}), {empty:,} are empty"
+    part = held / len(spans) if spans else 1.0
+    found = (
+        f"{held:,} of {len(spans):,} stand in their evidence ({share(part)}), {empty:,} are empty"
+    )
     if empty or documents:
-        return Check("answers", found, not empty and share >= ANSWERED)
+        return Check("answers", found, not empty and part >= ANSWERED)
     return Check("answers", found)  # elsewhere an answer may have to be worked out
 
 
@@ -137,7 +140,7 @@ def _guesses(asked: Asked) -> Check:
     """Say what two policies that read nothing would score."""
     echo = sum(sub_exact_match(q.text, q.answers) for _, q in asked) / len(asked)
     yes = sum(sub_exact_match("yes", q.answers) for _, q in asked) / len(asked)
-    return Check("without reading", f"the question itself scores {echo:.1%}, yes {yes:.1%}")
+    return Check("without reading", f"the question itself scores {share(echo)}, yes {share(yes)}")
 
 
 def _holds(texts: Sequence[str], answers: Sequence[str]) -> bool:
@@ -193,8 +196,8 @@ def _positions(asked: Asked, uniform: bool) -> list[Check]:
     p = chi_square_p(found, expected)
     most = max(found) or 1
     bars = "".join(_BARS[round(n / most * (len(_BARS) - 1))] for n in found)
-    shares = " ".join(f"{n / len(places):.0%}" for n in found)
+    shares = " ".join(share(n / len(places)) for n in found)
     return [
         Check("positions", f"{bars}  {shares}"),
-        Check("uniform", f"chi-square p = {p:.3g}", p >= UNLIKELY if uniform else None),
+        Check("uniform", f"chi-square p {p_value(p)}", p >= UNLIKELY if uniform else None),
     ]

@@ -15,6 +15,7 @@ from recollect import files as disk
 from recollect.accuracy import Accuracy
 from recollect.commands.stages.plan import StagePlan
 from recollect.display.figures import accuracy_table, plain_table
+from recollect.display.numbers import interval, share
 from recollect.errors import UserError
 
 FILE = "stages.json"
@@ -82,8 +83,8 @@ def markdown(results: Sequence[Result]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {label} | {trained} | {fixed} | {episodes:,} | {a.mean:.3f} |"
-        f" {a.low:.3f} to {a.high:.3f} | {a.n} | {a.failed} |"
+        f"| {label} | {trained} | {fixed} | {episodes:,} | {share(a.mean)} |"
+        f" {interval(a.low, a.high)} | {a.n} | {a.failed} |"
         for label, trained, fixed, episodes, a in _rows(results)
     ]
     lines += ["", "Held-out accuracy, intervals 95%. A failed episode counts as wrong.", ""]

@@ -63,7 +63,7 @@ def chart(
     x_text: Callable[[float], str],
     lines: bool = True,
 ) -> str:
-    """Draw scores in percent against x on a log axis; `lines` joins the points of a series."""
+    """Draw scores against x on a log axis; `lines` joins the points of a series."""
     xs = [point.x for one in series for point in one.points]
     place = _log_scale(xs)
     parts = [_frame(title, x_title, _ticks(xs), place, x_text)]
@@ -71,7 +71,7 @@ def chart(
         # Whiskers of one x stand side by side, so that none hides another.
         shift = (number - (len(series) - 1) / 2) * min(4.0, 20 / len(series))
         parts.append(_series(one, place, shift, lines))
-    label = for_page(f"{title}: accuracy in percent against {x_title}")
+    label = for_page(f"{title}: accuracy against {x_title}")
     return (
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
         f"{''.join(parts)}</svg>"
@@ -116,7 +116,7 @@ def _frame(
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = _y(share)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{right}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.2f}</text>')
     for tick in ticks:
         x = place(tick)
         parts.append(f'<path class="axis" d="M{x:.1f} {bottom}v5"/>')

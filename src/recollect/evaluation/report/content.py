@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from recollect.display.numbers import count, dollars, duration, share
 from recollect.evaluation.report.curves import cost_charts, length_charts
 from recollect.evaluation.report.document import (
     AgentName,
@@ -21,7 +22,6 @@ from recollect.evaluation.report.document import (
     Table,
     Value,
 )
-from recollect.evaluation.report.numbers import count, dollars, percent, seconds
 from recollect.evaluation.report.scores import axes, detail, metrics, overview
 from recollect.evaluation.results import Example, Results
 from recollect.foreign import readable_json
@@ -80,7 +80,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         ("Model calls", f"{sum(cost.calls for cost in costs):,}"),
         ("Tokens read", count(read)),
         ("Tokens written", count(sum(cost.tokens for cost in costs) - read)),
-        ("Wall time", seconds(results.seconds)),
+        ("Wall time", duration(results.seconds)),
     ]
     if all(cost.dollars is not None for cost in costs) and costs:
         facts.append(("Price", dollars(sum(cost.dollars or 0.0 for cost in costs))))
@@ -103,7 +103,7 @@ def _costs(results: Results, tasks: Sequence[str]) -> list[Block]:
             row: list[Value] = [AgentName(cell.agent)]
             spent = (cost.build_read, cost.build_written, cost.answer_read, cost.answer_written)
             row += [count(value / n) for value in (*spent, cost.calls)]
-            row += [seconds(cost.seconds / n), count(cost.memory_tokens)]
+            row += [duration(cost.seconds / n), count(cost.memory_tokens)]
             if priced:
                 row.append("" if cost.dollars is None else dollars(cost.dollars / n))
             rows.append(row)
@@ -146,7 +146,7 @@ def _examples(examples: Sequence[Example]) -> list[Block]:
 
 
 def _quote(example: Example) -> Quote:
-    title = f"score {percent(example.score)}, best of the others {percent(example.others)}"
+    title = f"score {share(example.score)}, best of the others {share(example.others)}"
     kind = f"{example.category}, " if example.category else ""
     fields = [("Question", example.question), ("Accepted", "\n".join(example.answers))]
     fields.append(("Failed", example.failure) if example.failure else ("Said", example.answer))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from recollect.display.numbers import count, dollars
 from recollect.evaluation.report.charts import Point, Series, chart
-from recollect.evaluation.report.document import Bar, Block, Charts, Prose, Table, Value
-from recollect.evaluation.report.numbers import count, dollars, scored
+from recollect.evaluation.report.document import Bar, Block, Charts, Prose, Table, Value, scored
 from recollect.evaluation.results import Cell
 
 MOST = 4

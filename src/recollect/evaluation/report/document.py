@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from recollect.display.numbers import estimate
 from recollect.evaluation.results import Estimate
 
 
@@ -26,6 +27,12 @@ class Bar:
     score: Estimate
     drawn: bool = True
     """Also as a picture, where there is room for one."""
+
+
+def scored(score: Estimate) -> str:
+    """Write a score with its interval, and how much of it failed."""
+    failed = f", {score.n_failed} failed" if score.n_failed else ""
+    return f"{estimate(score.mean, score.low, score.high)}{failed}"
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from recollect.evaluation.report.document import (
     Subtitled,
     Table,
     Value,
+    scored,
 )
-from recollect.evaluation.report.numbers import scored
 from recollect.foreign import for_markdown, shown
 
 

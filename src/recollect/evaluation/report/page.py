@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from recollect.display.numbers import interval, share
 from recollect.evaluation.report.charts import bar, mark
 from recollect.evaluation.report.document import (
     AgentName,
@@ -26,7 +27,6 @@ from recollect.evaluation.report.document import (
     Table,
     Value,
 )
-from recollect.evaluation.report.numbers import interval, percent
 from recollect.evaluation.report.style import STYLE
 from recollect.foreign import for_page
 
@@ -158,12 +158,13 @@ class _Writer:
             picture = f'<svg class="key" viewBox="-6 -6 12 12" aria-hidden="true">{drawn}</svg>'
             return f'<span class="agent">{picture if drawn else ""}{for_page(value.name)}</span>'
         if isinstance(value, Bar):
-            score = value.score
-            failed = f", {score.n_failed} failed" if score.n_failed else ""
-            text = f"{percent(score.mean)} <small>{interval(score)}{failed}</small>"
+            found = value.score
+            failed = f", {found.n_failed} failed" if found.n_failed else ""
+            between = interval(found.low, found.high)
+            text = f"{share(found.mean)} <small>{between}{failed}</small>"
             if not value.drawn:
                 return text
-            drawn = bar(score.low, score.mean, score.high)
+            drawn = bar(found.low, found.mean, found.high)
             return f'<span class="score"><span>{text}</span>{drawn}</span>'
         if isinstance(value, Subtitled):
             return f"{for_page(value.text)} <small>{for_page(value.note)}</small>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from recollect.display.numbers import count, p_value, share, signed
 from recollect.evaluation.report.document import (
     AgentName,
     Bar,
@@ -18,7 +19,6 @@ from recollect.evaluation.report.document import (
     Table,
     Value,
 )
-from recollect.evaluation.report.numbers import count, p_value, percent, signed
 from recollect.evaluation.results import Cell, Comparison, Estimate, Results
 
 OPEN = 10
@@ -57,10 +57,10 @@ def overview(results: Results, tasks: Sequence[str], agents: Sequence[str]) -> l
         rows.append(row)
     head = ["task set", "n", *agents, *(["closed book"] if closed else [])]
     caption = (
-        "Percent by our own score, with the 95% interval; n counts questions that the text answers"
-        " (the others are under their category). Failed episodes count as wrong. The highest mean"
-        " of a row is bold (but not the oracle's, which is a bound); that is no claim that it"
-        " differs from the next."
+        "Our own score, from 0 to 1, with its 95% interval; n counts questions that the text"
+        " answers (the others are under their category). Failed episodes count as wrong. The"
+        " highest mean of a row is bold (but not the oracle's, which is a bound); that is no claim"
+        " that it differs from the next."
     )
     return [*blocks, Table(head, rows, 1, caption)]
 
@@ -118,15 +118,15 @@ def detail(results: Results, task: str, tasks: int) -> Block:
         score = cell.scores[cell.primary]
         row: list[Value] = [AgentName(cell.agent), Bar(score), str(score.n), str(score.n_clusters)]
         row.append(str(score.n_failed))
-        row.append("" if cell.spread is None else f"\u00b1{percent(cell.spread)}")
-        row.append(percent(cell.closed_book.mean) if cell.closed_book else "")
+        row.append("" if cell.spread is None else f"\u00b1{share(cell.spread)}")
+        row.append(share(cell.closed_book.mean) if cell.closed_book else "")
         row += _compared(cell.agent, best.agent, against.get(cell.agent))
         rows.append(row)
     spread = "Spread: standard deviation over seeds. " if any(c.spread for c in cells) else ""
     length = f"About {count(best.tokens)} tokens of text. " if best.tokens else ""
     caption = (
         f"{length}{spread}Clusters: what the interval rests on (conversations, articles, tasks)."
-        " Differences in points, paired by question, tested by cluster; Holm's correction is for"
+        " Differences of scores, paired by question, tested by cluster; Holm's correction is for"
         " all comparisons of this evaluation."
     )
     blocks: list[Block] = [Table(head, rows, 1, caption)]
@@ -140,7 +140,7 @@ def _compared(agent: str, best: str, pair: Comparison | None) -> list[Value]:
         return ["", "", ""]
     sign = 1 if pair.first == agent else -1
     low, high = sorted((sign * pair.low, sign * pair.high))
-    difference = f"{signed(sign * pair.difference)} ({signed(low)} to {signed(high)})"
+    difference = f"{signed(sign * pair.difference)} [{signed(low)}, {signed(high)}]"
     return [difference, p_value(pair.p), p_value(pair.p_adjusted)]
 
 
@@ -149,7 +149,7 @@ def _pairs(comparisons: Sequence[Comparison], task: str) -> Table:
         [
             AgentName(c.first),
             AgentName(c.second),
-            f"{signed(c.difference)} ({signed(c.low)} to {signed(c.high)})",
+            f"{signed(c.difference)} [{signed(c.low)}, {signed(c.high)}]",
             p_value(c.p),
             p_value(c.p_adjusted),
             str(c.n_clusters),
