@@ -71,7 +71,8 @@ def test_the_named_agents_from_episodes_to_a_report(tmp_path: Path) -> None:
     assert costs["rag"].memory_chars > 8 * len("The code of box0 is c0x0x0.") - 8
     markdown, page = (path.read_text() for path in write_report(tmp_path))
     assert (
-        "| codes@8 (exact_match) | 4 | **100.0 (51.0 to 100.0)** | 0.0 (0.0 to 49.0) |" in markdown
+        "| codes@8 (exact_match) | 4 | **1.000 [0.510, 1.000]** | 0.000 [0.000, 0.490] |"
+        in markdown
     )
     assert '<svg class="chart"' in page and "codes (exact_match)" in page
     kept = [e.memory for e in found.examples if e.agent == "fold"]
