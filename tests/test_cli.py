@@ -80,31 +80,31 @@ def test_dry_run_shows_settings_sizes_and_cost_and_starts_nothing(capsys, model,
 
 
 def test_what_a_run_holds_in_memory(model):
-    from recollect.commands.dry_run import Held, count_parameters, held
+    from recollect.commands.dry_run import ResidentBytes, count_parameters, held
     from recollect.config.presets import preset
 
     plain = replace(preset("demo"), model=replace(preset("demo").model, path=str(model)))
 
-    def each(gpu: bool = False, **changes) -> Held:
+    def each(gpu: bool = False, **changes) -> ResidentBytes:
         """Bytes for every weight."""
         it = held(replace(plain, **changes), 1 << 30, gpu)
-        return Held(it.device / 2**30, it.host / 2**30)
+        return ResidentBytes(it.device / 2**30, it.host / 2**30)
 
     half = replace(plain.model, weights="bfloat16")
     away = replace(plain.optim, offload=True)
-    assert each() == Held(4 + 4 + 8, 0)  # weights, gradients, AdamW's averages
-    assert each(rollout=replace(plain.rollout, ahead=1)) == Held(16 + 4, 0)
-    assert each(loss=replace(plain.loss, kl_coef=0.1)) == Held(16 + 4, 0)
-    assert each(gpu=True) == Held(16 + 2, 0)  # what the sampler reads
-    assert each(gpu=True, model=half) == Held(2 + 4 + 12 + 2, 0)
-    assert each(gpu=True, model=half, optim=away) == Held(2 + 4 + 2, 12)
-    assert each(optim=away) == Held(16, 0)  # a CPU's memory is the host's
+    assert each() == ResidentBytes(4 + 4 + 8, 0)  # weights, gradients, AdamW's averages
+    assert each(rollout=replace(plain.rollout, ahead=1)) == ResidentBytes(16 + 4, 0)
+    assert each(loss=replace(plain.loss, kl_coef=0.1)) == ResidentBytes(16 + 4, 0)
+    assert each(gpu=True) == ResidentBytes(16 + 2, 0)  # what the sampler reads
+    assert each(gpu=True, model=half) == ResidentBytes(2 + 4 + 12 + 2, 0)
+    assert each(gpu=True, model=half, optim=away) == ResidentBytes(2 + 4 + 2, 12)
+    assert each(optim=away) == ResidentBytes(16, 0)  # a CPU's memory is the host's
     lora = replace(plain.model, lora=replace(plain.model.lora, rank=8))
-    assert each(gpu=True, model=lora, optim=away) == Held(4 + 2, 0)
+    assert each(gpu=True, model=lora, optim=away) == ResidentBytes(4 + 2, 0)
     critic = count_parameters(model) / 2**30
-    assert each(advantage="gae") == Held(16 + 16 * critic, 0)
+    assert each(advantage="gae") == ResidentBytes(16 + 16 * critic, 0)
     away = each(gpu=True, model=half, optim=away, advantage="gae")
-    assert away == Held(8 + 6 * critic, 12 + 12 * critic)
+    assert away == ResidentBytes(8 + 6 * critic, 12 + 12 * critic)
 
 
 def test_dry_run_tells_of_epochs_and_what_is_run_again(capsys, model):

@@ -11,7 +11,7 @@ import torch
 from recollect.config.presets import DEMO_MODEL, PRESETS
 from recollect.runs.run import Run, read_metrics
 from recollect.train.loop import train
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 
 
 class Nobody:
@@ -25,7 +25,7 @@ def test_reward_alone_decides_which_mention_is_kept(tmp_path):
     val = dataclasses.replace(demo.val, tasks=256, lengths=(1, 8), length_tasks=128)
     config = dataclasses.replace(demo, steps=60, test_freq=60, val=val)
     run = Run.open(tmp_path / "demo", dataclasses.asdict(config))
-    outcome = asyncio.run(train(Learner.open(config), run, Nobody()))
+    outcome = asyncio.run(train(Rollouts.open(config), run, Nobody()))
     run.close()
     rows = read_metrics(run.folder)
     before, after = rows[0], rows[-1]

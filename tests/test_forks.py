@@ -25,7 +25,7 @@ from recollect.rollout import Rollout
 from recollect.runs.run import Run, read_metrics, without_times
 from recollect.train.comparison import make_batch, split_local
 from recollect.train.loop import train
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from recollect.types import Context, Episode, Failure, Question, Task, Turn
 from tests.support.bytes_tokenizer import ByteTokenizer
 from tests.train.test_prefetch import killed
@@ -204,19 +204,19 @@ def demo(**changes) -> TrainConfig:
 
 def run(folder: Path, config: TrainConfig) -> list[dict[str, float]]:
     opened = Run.open(folder, asdict(config), keep=config.keep)
-    asyncio.run(train(Learner.open(config), opened, Nobody()))
+    asyncio.run(train(Rollouts.open(config), opened, Nobody()))
     opened.close()
     return [without_times(row) for row in read_metrics(folder)]
 
 
 def test_a_step_runs_some_of_its_episodes_again():
     config = demo()
-    groups = asyncio.run(Learner.open(config).generate(1, Nobody()))
+    groups = asyncio.run(Rollouts.open(config).generate(1, Nobody()))
     whole, local = split_local(groups)
     assert [len(group) for group in whole] == [4] * 4
     assert [len(group) for group in local] == [3] * 8
     assert all(e.ok for group in groups for e in group)
-    plain = asyncio.run(Learner.open(demo(local=LocalConfig())).generate(1, Nobody()))
+    plain = asyncio.run(Rollouts.open(demo(local=LocalConfig())).generate(1, Nobody()))
     tokens = lambda gs: [c.ids for g in gs for e in g for c in e.contexts]  # noqa: E731
     assert tokens(plain) == tokens(whole)  # whole episodes are what they would be without
     every = [e for group in whole for e in group]
@@ -253,7 +253,7 @@ def test_episodes_of_one_context_have_no_middle():
         val=ValidationConfig(tasks=1),
     )
     with pytest.raises(UserError, match="no middle"):
-        asyncio.run(Learner.open(config).generate(1, Nobody()))
+        asyncio.run(Rollouts.open(config).generate(1, Nobody()))
 
 
 def test_a_step_in_which_nothing_can_be_run_again_is_told():
@@ -269,7 +269,7 @@ def test_a_step_in_which_nothing_can_be_run_again_is_told():
         tasks = replace(base.tasks, chunks=chunks)
         config = demo(tasks=tasks, models=ModelsConfig(answer=base.model.path))
         told.clear()
-        groups = asyncio.run(Learner.open(config).generate(1, Hears()))
+        groups = asyncio.run(Rollouts.open(config).generate(1, Hears()))
         _whole, local = split_local(groups)
         assert len(told) == notes == (not local)
         assert all("--local.n runs nothing again" in note for note in told)

@@ -15,7 +15,7 @@ from recollect.config.presets import DEMO_MODEL, preset
 from recollect.config.rollout import LocalConfig, RolloutConfig
 from recollect.config.train import TrainConfig
 from recollect.tasks.made.recall import Recall
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from tests.support.tiny import tiny_model
 
 DEMO = preset("demo")
@@ -106,7 +106,7 @@ def test_a_plan_bounds_what_a_step_does(tmp_path):
     for refills in (2, 0):
         own = replace(config, rollout=replace(config.rollout, refills=refills))
         work = estimate(own, model, 2)
-        groups = asyncio.run(Learner.open(own).generate(1, Silent()))
+        groups = asyncio.run(Rollouts.open(own).generate(1, Silent()))
         made = [episode for group in groups for episode in group]
         assert len(made) <= episodes(own)
         assert max(len(episode.contexts) for episode in made) <= work.contexts

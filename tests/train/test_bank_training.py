@@ -23,7 +23,7 @@ from recollect.samples import make_samples
 from recollect.tasks.made.ledger import Ledger
 from recollect.train.comparison import ESTIMATORS, split_local
 from recollect.train.loop import train
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from tests.support.tiny import tiny_model
 
 
@@ -63,12 +63,12 @@ def ran(tmp_path_factory) -> tuple[TrainConfig, Path, Watching, float]:
     """Train one step; return also how far the weights moved."""
     folder = tmp_path_factory.mktemp("bank")
     config = settings(folder / "model")
-    learner = Learner.open(config)
-    before = [p.detach().clone() for p in learner.model.trainable_parameters()]
+    rollouts = Rollouts.open(config)
+    before = [p.detach().clone() for p in rollouts.model.trainable_parameters()]
     watcher = Watching()
     with Run.open(folder / "run", {"name": "bank"}) as run:
-        asyncio.run(train(learner, run, watcher))
-    after = learner.model.trainable_parameters()
+        asyncio.run(train(rollouts, run, watcher))
+    after = rollouts.model.trainable_parameters()
     moved = max(float((a.detach() - b).abs().max()) for a, b in zip(after, before, strict=True))
     return config, folder / "run", watcher, moved
 
@@ -105,11 +105,11 @@ def test_a_difference_between_siblings_moves_the_weights(ran, tmp_path):
             for context in episode.contexts:
                 context.reward = float(episode.rollout)
     samples = make_samples(groups, ESTIMATORS[config.advantage])
-    learner = Learner.open(config)
-    before = [p.detach().clone() for p in learner.model.trainable_parameters()]
-    trainer = Trainer(learner.model, config.loss, config.optim)
+    rollouts = Rollouts.open(config)
+    before = [p.detach().clone() for p in rollouts.model.trainable_parameters()]
+    trainer = Trainer(rollouts.model, config.loss, config.optim)
     metrics = trainer.update(samples)
-    after = list(learner.model.trainable_parameters())
+    after = list(rollouts.model.trainable_parameters())
     assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True))
     assert all(torch.isfinite(p).all() for p in after) and metrics["train/grad_norm"] > 0
 
@@ -117,7 +117,7 @@ def test_a_difference_between_siblings_moves_the_weights(ran, tmp_path):
 def test_its_episodes_go_on_from_the_bank_they_had(tmp_path):
     """Told the same again, tools are called again: every later prompt is what it was."""
     config = replace(settings(tmp_path), local=LocalConfig(n=2, forks=3))
-    groups = asyncio.run(Learner.open(config).generate(1, Watching()))
+    groups = asyncio.run(Rollouts.open(config).generate(1, Watching()))
     whole, local = split_local(groups)
     assert len(whole) == 2 and len(local) == 2 * 3
     assert all(episode.ok for group in groups for episode in group)

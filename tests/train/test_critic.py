@@ -21,7 +21,7 @@ from recollect.runs.run import Run, read_metrics, without_times
 from recollect.train import checkpoint
 from recollect.train.critic import Critic, explained_variance, load_critic, value_loss
 from recollect.train.loop import train
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from tests.support.plain import (
     KINDS,
     gradients,
@@ -223,7 +223,7 @@ def demo(**changes) -> TrainConfig:
 
 def run(folder: Path, config: TrainConfig) -> list[dict[str, float]]:
     opened = Run.open(folder, asdict(config), keep=config.keep, may_change=("steps",))
-    asyncio.run(train(Learner.open(config), opened, Nobody()))
+    asyncio.run(train(Rollouts.open(config), opened, Nobody()))
     opened.close()
     return read_metrics(folder)
 
@@ -252,10 +252,10 @@ def test_in_the_warm_up_only_the_critic_learns(tmp_path):
     assert all(row["critic/grad_norm"] > 0 for row in rows)
     first = run(tmp_path / "short", replace(config, steps=3, save_freq=2, keep=9))
     assert [without_times(r) for r in first] == [without_times(r) for r in rows]
-    learner = Learner.open(config)
-    before = {n: p.detach().clone() for n, p in learner.model.network.named_parameters()}
-    checkpoint.load_weights(tmp_path / "short/checkpoints/step-000002", learner.model)
-    assert all(torch.equal(before[n], p) for n, p in learner.model.network.named_parameters())
+    rollouts = Rollouts.open(config)
+    before = {n: p.detach().clone() for n, p in rollouts.model.network.named_parameters()}
+    checkpoint.load_weights(tmp_path / "short/checkpoints/step-000002", rollouts.model)
+    assert all(torch.equal(before[n], p) for n, p in rollouts.model.network.named_parameters())
 
 
 def test_a_resumed_run_equals_one_never_stopped(tmp_path):
@@ -276,7 +276,7 @@ def test_a_checkpoint_without_a_critic_is_refused(tmp_path):
     config = demo(steps=2)
     opened = Run.open(tmp_path / "new", asdict(config), str(tmp_path / "plain"))
     with pytest.raises(UserError, match="critic-weights"):
-        asyncio.run(train(Learner.open(config), opened, Nobody()))
+        asyncio.run(train(Rollouts.open(config), opened, Nobody()))
     opened.close()
 
 

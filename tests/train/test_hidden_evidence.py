@@ -12,7 +12,7 @@ from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.memory.text import TextMemory
 from recollect.tasks.haystacks.babilong import BabiLong
 from recollect.tasks.haystacks.ruler import Ruler
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from recollect.train.wiring import make_reward
 from recollect.types import Episode
 from tests.support.tiny import tiny_model
@@ -34,9 +34,9 @@ def test_needles_are_trained_on_at_growing_lengths(tmp_path):
         rollout=RolloutConfig(tasks=1, n=2, curriculum=(1, 2), curriculum_steps=1),
         val=ValidationConfig(tasks=1),
     )
-    learner = Learner.open(config)
-    [short] = asyncio.run(learner.generate(1, Nobody()))
-    [long] = asyncio.run(learner.generate(2, Nobody()))
+    rollouts = Rollouts.open(config)
+    [short] = asyncio.run(rollouts.generate(1, Nobody()))
+    [long] = asyncio.run(rollouts.generate(2, Nobody()))
     assert all(episode.ok and episode.reward is not None for episode in (*short, *long))
     assert len(long[0].contexts) > len(short[0].contexts) > 2
 

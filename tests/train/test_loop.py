@@ -23,7 +23,7 @@ from recollect.rollout import Group
 from recollect.runs.run import Run, read_metrics
 from recollect.train.comparison import compare, differs
 from recollect.train.loop import refuse_dead, refuse_silent, refuse_unmeasured, train
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from recollect.train.watcher import Watcher
 from recollect.types import Context, Episode, Failure, Turn
 from tests.support.tiny import tiny_model
@@ -80,7 +80,7 @@ def test_what_settings_do_not_do_is_told_at_the_start(tmp_path):
             told.append(text)
 
     run = Run.open(tmp_path / "run", asdict(config))
-    asyncio.run(train(Learner.open(config), run, Hears()))
+    asyncio.run(train(Rollouts.open(config), run, Hears()))
     run.close()
     assert [note for note in told if note in config.notes] == list(config.notes)
     assert [note.split()[0] for note in config.notes] == [
@@ -94,12 +94,12 @@ def test_a_step_is_the_same_after_a_validation_and_without_one(tmp_path):
     config = settings(tiny_model(tmp_path))
 
     async def step(validate_first: bool) -> list[Group]:
-        learner = Learner.open(config)
+        rollouts = Rollouts.open(config)
         if validate_first:
-            assert len(await learner.validate(Nobody())) == 3
-        (sampler,) = learner.cast.samplers
+            assert len(await rollouts.validate(Nobody())) == 3
+        (sampler,) = rollouts.roles.samplers
         assert not sampler._blocks and not sampler._cache.slots
-        return await learner.generate(1, Nobody())
+        return await rollouts.generate(1, Nobody())
 
     assert sampled(asyncio.run(step(True))) == sampled(asyncio.run(step(False)))
 
@@ -178,7 +178,7 @@ def run_demo(folder: Path, watcher: Watcher | None = None, **changes) -> list[di
     )
     config = replace(demo, **changes)
     run = Run.open(folder, asdict(config))
-    asyncio.run(train(Learner.open(config), run, watcher or Nobody()))
+    asyncio.run(train(Rollouts.open(config), run, watcher or Nobody()))
     run.close()
     return read_metrics(folder)
 
@@ -201,14 +201,14 @@ def test_groups_without_differences_are_replaced(tmp_path):
     config = replace(
         preset("demo"), rollout=RolloutConfig(tasks=6, n=2, refills=2), val=ValidationConfig(1)
     )
-    groups = asyncio.run(Learner.open(config).generate(3, Nobody()))
+    groups = asyncio.run(Rollouts.open(config).generate(3, Nobody()))
     kept = [group for group in groups if differs(config, group)]
     assert len(groups) > 6 >= len(kept) > 0
     assert all(len({episode.reward for episode in group}) == 2 for group in kept)
     ids = [group[0].task.id for group in groups]
     assert ids == [config.tasks.task(36 + i).id for i in range(len(groups))]
     once = replace(config, rollout=RolloutConfig(tasks=6, n=2))
-    assert len(asyncio.run(Learner.open(once).generate(3, Nobody()))) == 6
+    assert len(asyncio.run(Rollouts.open(once).generate(3, Nobody()))) == 6
 
 
 def test_only_what_differs_is_trained_on(tmp_path):
@@ -222,8 +222,8 @@ def test_texts_grow_by_the_curriculum(tmp_path):
     rollout = RolloutConfig(tasks=2, n=2, curriculum=(1, 3), curriculum_steps=2)
     assert [rollout.times(step) for step in range(1, 7)] == [1, 1, 3, 3, 3, 3]
     config = replace(preset("demo"), rollout=rollout, updates_per_step=1, val=ValidationConfig(1))
-    short = asyncio.run(Learner.open(config).generate(2, Nobody()))
-    long = asyncio.run(Learner.open(config).generate(3, Nobody()))
+    short = asyncio.run(Rollouts.open(config).generate(2, Nobody()))
+    long = asyncio.run(Rollouts.open(config).generate(3, Nobody()))
     assert {len(group[0].task.chunks) for group in short} == {3}
     assert {len(group[0].task.chunks) for group in long} == {9}
     with pytest.raises(UserError, match="curriculum"):
@@ -255,7 +255,7 @@ def test_steps_are_rewarded_beside_the_outcome(tmp_path):
     config = replace(
         preset("demo"), rollout=RolloutConfig(tasks=4, n=4), outcome_share=0.8, advantage="rloo"
     )
-    groups = asyncio.run(Learner.open(config).generate(1, Nobody()))
+    groups = asyncio.run(Rollouts.open(config).generate(1, Nobody()))
     gains = [[c.steps.get("memory_recall") for c in e.contexts] for g in groups for e in g]
     assert all(own[-1] is None and None not in own[:-1] for own in gains)  # all but the answer
     assert len({gain for own in gains for gain in own}) > 2

@@ -16,7 +16,7 @@ from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.errors import UserError
 from recollect.runs.run import Run
 from recollect.train.metrics import validation_metrics
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from tests.policies.test_presence import closed_port
 from tests.support.chat_server import chat_server
 from tests.train.test_loop import Nobody
@@ -64,7 +64,7 @@ def test_a_reader_that_fails_is_unmeasured_in_validation_and_no_0(tmp_path):
 
     with chat_server(reader) as server:
         config = curator(tmp_path, reader="endpoint", reader_url=server.url, panel_weight=0.0)
-        groups = asyncio.run(Learner.open(config).validate(Nobody()))
+        groups = asyncio.run(Rollouts.open(config).validate(Nobody()))
     episodes = [episode for group in groups for episode in group]
     lost = [e for e in episodes if e.failure and e.failure.fault == "measurement"]
     assert 0 < len(lost) < len(episodes) and all(e.failure.boundary == "reader" for e in lost)

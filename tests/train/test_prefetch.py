@@ -23,10 +23,10 @@ from recollect.runs.checkpoints import PENDING, list_checkpoints
 from recollect.runs.run import Run, read_metrics, without_times
 from recollect.sampler.dense import LocalPolicy
 from recollect.train import checkpoint
-from recollect.train.learner import Learning
+from recollect.train.learner import Learner
 from recollect.train.loop import train
 from recollect.train.prefetch import Batches, read_groups
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from tests.support.plain import make_model
 
 
@@ -49,7 +49,7 @@ def demo(ahead: int = 1, **changes) -> TrainConfig:
 def run(folder: Path, config: TrainConfig) -> list[dict[str, float]]:
     opened = Run.open(folder, asdict(config), keep=config.keep)
     try:
-        asyncio.run(train(Learner.open(config), opened, Nobody()))
+        asyncio.run(train(Rollouts.open(config), opened, Nobody()))
     finally:
         opened.close()
     return [without_times(row) for row in read_metrics(folder)]
@@ -74,16 +74,16 @@ def test_a_batch_is_drawn_with_the_weights_before_the_update(tmp_path):
     config = demo(steps=3)
     found = run(tmp_path / "run", config)
 
-    plain = Learner.open(replace(config, rollout=replace(config.rollout, ahead=0)))
-    assert plain.cast.snapshot is None
-    learning = Learning(plain)
+    plain = Rollouts.open(replace(config, rollout=replace(config.rollout, ahead=0)))
+    assert plain.roles.snapshot is None
+    learner = Learner(plain)
     metrics = []
 
     async def by_hand() -> None:
         batch = await plain.generate(1, Nobody())
         for step in range(1, 4):
             coming = await plain.generate(step + 1, Nobody())  # before the weights move
-            metrics.append(learning.learn(step, batch))
+            metrics.append(learner.learn(step, batch))
             batch = coming
 
     asyncio.run(by_hand())
@@ -122,10 +122,10 @@ def test_killed_after_any_step_it_ends_the_same(tmp_path, changes, steps):
 
 
 def test_what_is_stored_reads_back_as_it_was(tmp_path):
-    learner = Learner.open(demo(steps=2))
+    rollouts = Rollouts.open(demo(steps=2))
 
     async def make() -> list[Group]:
-        batches = Batches(learner, Nobody())
+        batches = Batches(rollouts, Nobody())
         await batches.beside(1, lambda: None)
         await batches.settle()
         batches.save(tmp_path)
@@ -161,14 +161,14 @@ def test_samplers_that_keep_copies_draw_with_the_weights_of_the_step(tmp_path, a
     plain = run(tmp_path / "plain", config)
 
     def keeping(folder: Path, resume: str) -> list[dict[str, float]]:
-        learner = Learner.open(config)
-        (sampler,) = learner.cast.samplers
+        rollouts = Rollouts.open(config)
+        (sampler,) = rollouts.roles.samplers
         own = Keeping(sampler.model)
-        learner.cast.samplers[:] = [own]
-        for role, model in learner.cast.models.items():
-            learner.cast.models[role] = replace(model, policy=own)
+        rollouts.roles.samplers[:] = [own]
+        for role, model in rollouts.roles.models.items():
+            rollouts.roles.models[role] = replace(model, policy=own)
         opened = Run.open(folder, asdict(config), resume, keep=config.keep)
-        asyncio.run(train(learner, opened, Nobody()))
+        asyncio.run(train(rollouts, opened, Nobody()))
         opened.close()
         return [without_times(row) for row in read_metrics(folder)]
 
@@ -183,7 +183,7 @@ def test_another_run_makes_its_own_batches(tmp_path):
     assert (source / PENDING).exists()
     config = demo(steps=2, rollout=RolloutConfig(tasks=4, n=2, ahead=1))
     opened = Run.open(tmp_path / "second", asdict(config), str(source))
-    asyncio.run(train(Learner.open(config), opened, Nobody()))
+    asyncio.run(train(Rollouts.open(config), opened, Nobody()))
     opened.close()
     (row,) = read_metrics(tmp_path / "second")
     assert (row["step"], row["episodes/total"]) == (2, 8)
@@ -192,18 +192,18 @@ def test_another_run_makes_its_own_batches(tmp_path):
 def test_a_batch_that_cannot_be_made_ends_the_run_with_its_last_step_saved(tmp_path):
     """What is learned from meanwhile is not lost."""
     config = demo(steps=4)
-    learner = Learner.open(config)
-    made = learner.generate
+    rollouts = Rollouts.open(config)
+    made = rollouts.generate
 
     async def generate(step: int, watcher: object) -> list[Group]:
         if step == 3:
             raise UserError("the server is gone", "start it")
         return await made(step, watcher)
 
-    learner.generate = generate  # type: ignore[method-assign]
+    rollouts.generate = generate  # type: ignore[method-assign]
     opened = Run.open(tmp_path / "run", asdict(config))
     with pytest.raises(UserError, match="gone"):
-        asyncio.run(train(learner, opened, Nobody()))
+        asyncio.run(train(rollouts, opened, Nobody()))
     opened.close()
     assert [row["step"] for row in read_metrics(tmp_path / "run")] == [1, 2]
     saved = tmp_path / "run/checkpoints/step-000002"
@@ -213,10 +213,10 @@ def test_a_batch_that_cannot_be_made_ends_the_run_with_its_last_step_saved(tmp_p
 
 
 def test_an_update_that_fails_ends_the_run_and_the_batch(tmp_path):
-    learner = Learner.open(demo(steps=4))
+    rollouts = Rollouts.open(demo(steps=4))
 
     async def fail() -> Batches:
-        batches = Batches(learner, Nobody())
+        batches = Batches(rollouts, Nobody())
         with pytest.raises(ZeroDivisionError):
             await batches.beside(1, lambda: 1 // 0)
         await asyncio.wait([batches._next])

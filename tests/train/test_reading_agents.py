@@ -36,7 +36,7 @@ from recollect.runs.run import Run, read_metrics
 from recollect.tasks.made.recall import PLAIN, Recall
 from recollect.train.comparison import compare
 from recollect.train.loop import train
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from recollect.train.wiring import make_reward
 from tests.support.tiny import tiny_model
 
@@ -172,7 +172,7 @@ class Watching:
 def trained(name: str, model: Path, folder: Path) -> tuple[list[Group], list[dict[str, float]]]:
     config, watcher = settings(name, model), Watching([])
     with Run.open(folder, {"name": name}) as run:
-        asyncio.run(train(Learner.open(config), run, watcher))
+        asyncio.run(train(Rollouts.open(config), run, watcher))
     return watcher.groups, read_metrics(folder)
 
 
@@ -210,7 +210,7 @@ def test_steps_count_for_as_much_as_the_papers_say(model):
     for name, share, step in (("gated", 0.9, "update_gate"), ("callback", 0.8, "format")):
         config = settings(name, model)
         assert config.outcome_share == share
-        groups = asyncio.run(Learner.open(config).generate(1, Watching([])))
+        groups = asyncio.run(Rollouts.open(config).generate(1, Watching([])))
         named = {key for g in groups for e in g for c in e.contexts for key in c.steps}
         assert step in named
         assert compare(config, groups) != compare(replace(config, outcome_share=1.0), groups)
@@ -220,7 +220,7 @@ def test_steps_count_for_as_much_as_the_papers_say(model):
 def test_the_rest_of_an_episode_can_be_run_again(name, model):
     """Told what was said, an agent stands where it stood: also in the middle of a round."""
     config = replace(settings(name, model), local=LocalConfig(n=2, forks=4))
-    groups = asyncio.run(Learner.open(config).generate(1, Watching([])))
+    groups = asyncio.run(Rollouts.open(config).generate(1, Watching([])))
     again = [group for group in groups if group[0].forked]
     assert len(again) == 3 * 4 and all(episode.ok for group in again for episode in group)
     for first, second in again:
@@ -254,7 +254,7 @@ def test_they_are_named_where_agents_are_chosen():
 def test_a_plan_bounds_what_an_episode_does(name, model):
     config = settings(name, model)
     work = estimate(config, model)
-    groups = asyncio.run(Learner.open(config).generate(1, Watching([])))
+    groups = asyncio.run(Rollouts.open(config).generate(1, Watching([])))
     episodes = [episode for group in groups for episode in group]
     assert max(len(e.contexts) for e in episodes) <= work.contexts
     assert sum(e.sampled_tokens for e in episodes) <= work.sampled

@@ -35,7 +35,7 @@ from recollect.samples import make_samples
 from recollect.train import checkpoint
 from recollect.train import metrics as report
 from recollect.train.loop import train
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from recollect.train.trainer import Trainer
 from recollect.types import Sample
 from tests.support.faulty_proxy import faulty_proxy
@@ -207,7 +207,7 @@ def random_settings(folder: Path, learns: str) -> TrainConfig:
 
 def rolled(config: TrainConfig) -> list[Group]:
     """Roll out through the real loop, and reward so that siblings differ."""
-    groups = asyncio.run(Learner.open(config).generate(1, Notes()))
+    groups = asyncio.run(Rollouts.open(config).generate(1, Notes()))
     for group in groups:
         for i, episode in enumerate(group):
             assert episode.ok
@@ -316,7 +316,7 @@ def ran(config: TrainConfig, watcher: Notes | None = None):
     """Train in the run folder of the settings."""
     settings = asdict(config) | {"models": {}}
     with Run.open(config.folder / config.name, settings, config.resume) as run:
-        return asyncio.run(train(Learner.open(config), run, watcher or Notes()))
+        return asyncio.run(train(Rollouts.open(config), run, watcher or Notes()))
 
 
 def weights(folder: Path) -> bytes:
@@ -361,31 +361,33 @@ def test_the_report_says_how_to_measure_with_the_same_fixed_model(tmp_path):
 
 
 def test_a_fixed_model_in_a_folder_speaks_the_same_tokens(tmp_path):
-    learner = Learner.open(served_settings(tmp_path, str(DEMO_MODEL)))
-    memory, reader = learner.cast.models["memory"], learner.cast.models["answer"]
+    rollouts = Rollouts.open(served_settings(tmp_path, str(DEMO_MODEL)))
+    memory, reader = rollouts.roles.models["memory"], rollouts.roles.models["answer"]
     assert reader.renderer.tokenizer is memory.renderer.tokenizer and not reader.trainable
-    assert memory.trainable and learner.cast.notes[1] == f"answer: FIXED {DEMO_MODEL}"
+    assert memory.trainable and rollouts.roles.notes[1] == f"answer: FIXED {DEMO_MODEL}"
 
 
 def test_an_exported_model_shares_the_tokenizer_with_the_one_it_came_from(tmp_path):
     checkpoint.export(tmp_path / "model", load_model(preset("demo").model))
     with token_server(TOKENIZER, answer, root=str(tmp_path / "model")) as server:
-        cast = Learner.open(served_settings(tmp_path, server.url)).cast
-        assert cast.models["answer"].renderer.tokenizer is cast.models["memory"].renderer.tokenizer
+        roles = Rollouts.open(served_settings(tmp_path, server.url)).roles
+        assert (
+            roles.models["answer"].renderer.tokenizer is roles.models["memory"].renderer.tokenizer
+        )
         other = tiny_model(tmp_path / "other")
         models = ModelsConfig(answer=server.url, answer_tokenizer=other)
         with pytest.raises(UserError, match="the tokenizer is not that of"):
-            Learner.open(replace(served_settings(tmp_path, server.url), models=models))
+            Rollouts.open(replace(served_settings(tmp_path, server.url), models=models))
 
 
 def test_fixed_models_sample_like_the_learning_one_unless_told_otherwise(tmp_path):
     with token_server(TOKENIZER, answer) as server:
         config = served_settings(tmp_path, server.url)
-        learner = Learner.open(config)
-        assert learner.rollout(0.7, 0.9).models["answer"].sampling.temperature == 0.7
+        rollouts = Rollouts.open(config)
+        assert rollouts.rollout(0.7, 0.9).models["answer"].sampling.temperature == 0.7
         models = replace(config.models, temperature=0.0, top_p=1.0)
-        learner = Learner.open(replace(config, models=models))
-        both = learner.rollout(0.7, 0.9).models
+        rollouts = Rollouts.open(replace(config, models=models))
+        both = rollouts.rollout(0.7, 0.9).models
         assert both["answer"].sampling.temperature == 0.0 and both["answer"].sampling.top_p == 1.0
         assert both["memory"].sampling.temperature == 0.7
 
@@ -398,12 +400,12 @@ def test_both_fixed_can_be_measured_without_loading_a_model(tmp_path):
         models = ModelsConfig(server.url, server.url, answer_tokenizer=DEMO_MODEL)
         models = replace(models, memory_tokenizer=DEMO_MODEL)
         config = replace(preset("demo"), models=models, model=ModelConfig(path=""))
-        learner = Learner.open(replace(config, val=ValidationConfig(tasks=3)))
-        assert learner.cast.models["memory"] is learner.cast.models["answer"]  # one client
-        groups = asyncio.run(learner.validate(Notes()))
+        rollouts = Rollouts.open(replace(config, val=ValidationConfig(tasks=3)))
+        assert rollouts.roles.models["memory"] is rollouts.roles.models["answer"]  # one client
+        groups = asyncio.run(rollouts.validate(Notes()))
         assert len(groups) == 3 and all(e.ok for group in groups for e in group)
         with pytest.raises(UserError, match="no role is trainable"):
-            _ = learner.model
+            _ = rollouts.model
 
 
 # --- faults (acceptance) --------------------------------------------------------------------------
@@ -429,9 +431,9 @@ def test_a_fifth_of_the_calls_failing_loses_only_their_episodes(tmp_path):
             watcher = Notes()
             settings = asdict(config)
             with Run.open(tmp_path / "demo", settings) as run:
-                learner = Learner.open(config)
+                rollouts = Rollouts.open(config)
                 proxy.share = 0.2
-                outcome = asyncio.run(train(learner, run, watcher))
+                outcome = asyncio.run(train(rollouts, run, watcher))
     assert outcome.finished and outcome.step == 3
     assert len(proxy.injected) == 8 and proxy.injected.total() > 12
 

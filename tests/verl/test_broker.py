@@ -23,7 +23,7 @@ class Worker:
     def __init__(self, root: str) -> None:
         from pathlib import Path
 
-        from recollect.engines.verl.worker.bases import SharedBases
+        from recollect.engines.verl.worker.bases import LazyBases
         from recollect.engines.verl.worker.broker import find_broker
         from recollect.engines.verl.worker.leases import BrokeredStores, BrokerLine
         from recollect.memory.corpus import Corpus
@@ -31,7 +31,7 @@ class Worker:
 
         self.line = BrokerLine(find_broker(), "run-1")
         make = lambda: {"conv-1": Corpus.build("conv-1", [Draft("Ann likes tea")])}  # noqa: E731
-        self.bases = SharedBases(make, "k", Path(root))
+        self.bases = LazyBases(make, "k", Path(root))
         self.stores = BrokeredStores(self.bases, self.line)
 
     def work(self, text: str, close: bool) -> tuple[str, str, int]:

@@ -20,7 +20,7 @@ from recollect.engines.verl.run.folder import prepare
 from recollect.engines.verl.trainer.trainer import spread
 from recollect.engines.verl.worker.loop import outputs
 from recollect.engines.verl.worker.policy import ServedPolicy
-from recollect.engines.verl.worker.worker import Crew
+from recollect.engines.verl.worker.worker import Worker
 from recollect.models.tokenizer import load_tokenizer
 from recollect.rollout import Rollout
 from recollect.samples import samples_of
@@ -84,9 +84,9 @@ def test_both_engines_make_the_same_of_the_same_tokens(make, says, tmp_path):
     script = Script(load_tokenizer(tmp_path / "model" if says else preset_path(config)), says)
     window = 1 << 16
 
-    crew = Crew.open(folder.path, 1)
+    worker = Worker.open(folder.path, 1)
     policy = ServedPolicy(script, "task", script.tokenizer.end_ids)
-    ours = Model(script, crew.renderer, window=window, sampling=Sampling())
+    ours = Model(script, worker.renderer, window=window, sampling=Sampling())
     models = {"memory": ours, "answer": ours}
     embedded = Rollout(make_agent(config), models, make_reward(config, {"answer": ours}))
 
@@ -96,7 +96,7 @@ def test_both_engines_make_the_same_of_the_same_tokens(make, says, tmp_path):
         group = []
         for session in range(config.rollout.n):
             there = asyncio.run(
-                crew.episode(policy, "train", index, session, 1, Sampling(), window)
+                worker.episode(policy, "train", index, session, 1, Sampling(), window)
             )
             here = asyncio.run(embedded.episode(task, session, (config.seed, 1)))
             assert there.ok and here.ok, (there.failure, here.failure)

@@ -19,8 +19,8 @@ from recollect.config.train import TrainConfig
 from recollect.engines.verl.trainer.merge import KNOWN, merge
 from recollect.runs.episodes import read_episodes
 from recollect.runs.run import read_metrics
-from recollect.train.learner import Learning
-from recollect.train.rollouts import Learner
+from recollect.train.learner import Learner
+from recollect.train.rollouts import Rollouts
 from tests.support.cluster import finish, kill_when, start
 
 STEPS, UPDATES = 3, 2
@@ -97,10 +97,10 @@ def test_the_reference_holds_the_policy_back(folder):
 @pytest.fixture(scope="module")
 def embedded(config):
     """The same step on the embedded engine: its groups, and the weights after it."""
-    learner = Learner.open(config)
-    groups = asyncio.run(learner.generate(1, Silent()))
-    learned = Learning(learner).learn(1, groups)
-    weights = {n: p.detach().clone() for n, p in learner.model.network.named_parameters()}
+    rollouts = Rollouts.open(config)
+    groups = asyncio.run(rollouts.generate(1, Silent()))
+    learned = Learner(rollouts).learn(1, groups)
+    weights = {n: p.detach().clone() for n, p in rollouts.model.network.named_parameters()}
     return groups, weights, learned
 
 

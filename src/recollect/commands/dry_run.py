@@ -194,7 +194,7 @@ def _again(config: TrainConfig) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
+class ResidentBytes:
     """Bytes that stay in memory for a whole run: weights in every form, gradients, averages."""
 
     device: int
@@ -202,7 +202,7 @@ class Held:
     """Where the optimiser's part of a model on a GPU is kept there."""
 
 
-def held(config: TrainConfig, parameters: int, gpu: bool) -> Held:
+def held(config: TrainConfig, parameters: int, gpu: bool) -> ResidentBytes:
     """Count what a run holds, beside activations and the sampler's cache; adapters are nothing."""
     each = 2 if config.model.weights == "bfloat16" else 4
     copies = bool(config.loss.kl_coef) + bool(config.rollout.ahead)
@@ -219,7 +219,7 @@ def held(config: TrainConfig, parameters: int, gpu: bool) -> Held:
     # AdamW's two averages, and the originals of weights that are held with less precision
     averages = (8 if each == 4 else 12) * trained
     away = gpu and config.optim.offload
-    return Held(device + (0 if away else averages), averages if away else 0)
+    return ResidentBytes(device + (0 if away else averages), averages if away else 0)
 
 
 def _on_gpu(device: str) -> bool:

@@ -20,7 +20,7 @@ from recollect.display import open_console
 from recollect.display.figures import accuracy_table
 from recollect.rollout import Group
 from recollect.train.loop import failures
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from recollect.train.watcher import Watcher
 
 
@@ -52,22 +52,22 @@ async def evaluate(
     on_groups: Callable[[int, list[Group]], None] = lambda _times, _groups: None,
 ) -> dict[int, Accuracy]:
     """Measure at the training length, and at every multiple of it that the settings name."""
-    learner = Learner.open(config, learns=False)
-    for note in learner.cast.notes if config.models.fixed else ():
+    rollouts = Rollouts.open(config, learns=False)
+    for note in rollouts.roles.notes if config.models.fixed else ():
         watcher.note(note)
     try:
         found: dict[int, Accuracy] = {}
         val = config.val
         sizes = {1: val.tasks} | {t: val.length_tasks for t in val.lengths if t != 1}
         for times, tasks in sizes.items():
-            groups = await learner.validate(watcher, times, tasks)
+            groups = await rollouts.validate(watcher, times, tasks)
             if failed := failures(groups):
                 watcher.note(f"{times}x the text: {failed}")
             found[times] = accuracy(groups)
             on_groups(times, groups)
         return found
     finally:
-        learner.cast.close()
+        rollouts.roles.close()
 
 
 @dataclass

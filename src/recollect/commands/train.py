@@ -32,7 +32,7 @@ from recollect.runs.run import Run, read_records
 from recollect.runs.stopping import status_of
 from recollect.runs.trackers import Trackers, check_trackers, open_trackers
 from recollect.train.loop import Outcome, train
-from recollect.train.rollouts import Learner, nothing_learns
+from recollect.train.rollouts import Rollouts, nothing_learns
 from recollect.train.trial import needs_trial, try_out
 
 
@@ -56,27 +56,27 @@ def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainR
     if not config.models.learning:
         raise nothing_learns()
     check_trackers(config.trackers)
-    learner = Learner.open(config)  # first of all: a mistake here must leave no run behind
+    rollouts = Rollouts.open(config)  # first of all: a mistake here must leave no run behind
     # Where a fixed model is served may change, but not who learns.
     settings, folder = settings_of(config), config.folder / config.name
     if needs_trial(config) and not (folder / "config.json").exists():
-        rollout = learner.rollout(config.rollout.temperature, config.rollout.top_p)
+        rollout = rollouts.rollout(config.rollout.temperature, config.rollout.top_p)
         stop.run(try_out(config, rollout))
-        learner.cast.reset()
+        rollouts.roles.reset()
     run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
     copy_sources(own_sources(config), folder)
     done = run.checkpoint.step if run.checkpoint else -1
     tracked = open_trackers(config.trackers, folder, settings, config.tracking, start=done)
     try:
         with tracked as trackers:
-            return _train(config, learner, run, trackers, console, stop)
+            return _train(config, rollouts, run, trackers, console, stop)
     finally:
         run.close()
 
 
 def _train(
     config: TrainConfig,
-    learner: Learner,
+    rollouts: Rollouts,
     run: Run,
     trackers: Trackers,
     console: Console,
@@ -87,7 +87,7 @@ def _train(
         for note in run.notes:
             display.note(note)
         trackers.note = display.note
-        outcome = stop.run(train(learner, run, Screen(display, trackers), stop.soon))
+        outcome = stop.run(train(rollouts, run, Screen(display, trackers), stop.soon))
     if outcome.groups:
         console.print(rollout_table(outcome.groups))
     if not outcome.finished:

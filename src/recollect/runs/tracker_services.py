@@ -58,7 +58,7 @@ class Tracked:
     config: TrackerConfig = TrackerConfig()
 
 
-class Service(Protocol):
+class TrackerService(Protocol):
     """Somewhere metrics are shown."""
 
     rewinds: ClassVar[bool]
@@ -284,7 +284,7 @@ class MlflowService:
         self._client.set_terminated(self.id, "FINISHED" if ok else "FAILED")
 
 
-SERVICES: dict[str, Callable[[Tracked], Service]] = {
+SERVICES: dict[str, Callable[[Tracked], TrackerService]] = {
     "tensorboard": TensorBoardService,
     "wandb": WandbService,
     "swanlab": SwanLabService,

@@ -23,9 +23,9 @@ from recollect.runs.tracker_services import (
     SERVICES,
     Columns,
     Rows,
-    Service,
     Tracked,
     TrackerConfig,
+    TrackerService,
     import_tracker,
 )
 from recollect.types import Episode
@@ -41,7 +41,7 @@ class Tracker:
     """One service that shows a run."""
 
     name: str
-    service: Service
+    service: TrackerService
     last: int
     """The last step it was sent."""
     seen: str = ""

@@ -18,7 +18,7 @@ from recollect.sampler.pick import Way, pick
 
 
 @dataclass(frozen=True)
-class Rows:
+class BurstStart:
     """What a burst begins with: B sequences, each with a newest token that is not cached yet."""
 
     ids: np.ndarray
@@ -75,7 +75,7 @@ class Decoder:
         self._logprobs = torch.zeros(steps, rows, device=device)
 
     def burst(
-        self, rows: Rows, at: torch.Tensor | None = None, newest: torch.Tensor | None = None
+        self, rows: BurstStart, at: torch.Tensor | None = None, newest: torch.Tensor | None = None
     ) -> Burst:
         """Begin to give every sequence as many tokens as there are draws.
 
@@ -100,7 +100,7 @@ class Decoder:
         if self._graphs:
             self._graphs.record((size, way), lambda: self._extend(size, way), self._blank)
 
-    def _load(self, rows: Rows, size: int) -> None:
+    def _load(self, rows: BurstStart, size: int) -> None:
         count, pages = len(rows.ids), len(rows.pages)
         ints, floats, places = self._ints.host, self._floats.host, self._pages.host
         ints[:, :count] = rows.ids, rows.lengths, rows.begin

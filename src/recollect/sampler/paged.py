@@ -20,7 +20,7 @@ from recollect.errors import UserError
 from recollect.models.copies import SamplerCopy
 from recollect.models.model import LoadedModel
 from recollect.models.transfer import put
-from recollect.sampler.decode import Burst, Decoder, Rows
+from recollect.sampler.decode import Burst, BurstStart, Decoder
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.draw import uniforms
 from recollect.sampler.paged_attention import PagedCache
@@ -267,7 +267,7 @@ class PagedPolicy:
         settings = [r.sampling for r in running]
         seeds = np.array([s.seed for s in settings])
         drawn = np.array([len(r.tokens) + (r in new) for r in running])
-        rows = Rows(
+        rows = BurstStart(
             ids=np.array([0 if r in new else r.tokens[-1] for r in running]),
             lengths=np.array([r.cached for r in running]),
             pages=np.concatenate([r.places for r in running]),

@@ -36,7 +36,7 @@ GPU_PIECE = 2048
 
 
 @dataclass(eq=False)
-class Reading:
+class Prefilling:
     """A long prompt that becomes a block."""
 
     request: DenseRequest
@@ -62,7 +62,7 @@ class ServingPolicy(LocalPolicy):
         super().reset()
         self.owed = 0.0
         """Seconds that pieces of prompts took and that running sequences have not had since."""
-        self._readings: dict[DenseRequest, Reading] = {}
+        self._readings: dict[DenseRequest, Prefilling] = {}
         self._since: dict[DenseRequest, int] = {}
 
     @torch.inference_mode()
@@ -131,12 +131,12 @@ class ServingPolicy(LocalPolicy):
                 return
             self._plan(request, going)
 
-    def _plan(self, request: DenseRequest, going: list[Reading]) -> None:
+    def _plan(self, request: DenseRequest, going: list[Prefilling]) -> None:
         prompt = request.prompt
         known, covered = self._known(prompt)
         if known and len(prompt) - covered <= PIECE:
             known.users += 1
-            self._readings[request] = Reading(request, known, covered, covered)
+            self._readings[request] = Prefilling(request, known, covered, covered)
             return
         for other in going:
             shared = min(common_prefix(other.block.ids, prompt), len(prompt) - 1) // 16 * 16
@@ -148,7 +148,9 @@ class ServingPolicy(LocalPolicy):
         block = self._cache.block(prompt[:size])
         block.users, block.used_at = 1, self._clock
         self._blocks.append(block)
-        self._readings[request] = Reading(request, block, covered, size, known if covered else None)
+        self._readings[request] = Prefilling(
+            request, block, covered, size, known if covered else None
+        )
         self._evict(self._budget // 2)
 
     def _known(self, prompt: np.ndarray) -> tuple[Block | None, int]:

@@ -13,17 +13,17 @@ from recollect.train import checkpoint
 from recollect.train import metrics as report
 from recollect.train.comparison import charge, learned_from, make_batch, split_local
 from recollect.train.critic import Critic
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from recollect.train.trainer import Trainer
 
 
-class Learning:
+class Learner:
     """The trainer of the policy, and the critic that judges its tokens where there is one."""
 
-    def __init__(self, learner: Learner) -> None:
-        config = self.config = learner.config
+    def __init__(self, rollouts: Rollouts) -> None:
+        config = self.config = rollouts.config
         self.trainer = Trainer(
-            learner.model,
+            rollouts.model,
             config.loss,
             config.optim,
             updates_per_step=config.updates_per_step,
@@ -33,9 +33,9 @@ class Learning:
             local_weight=config.local.weight,
         )
         self.critic: Critic | None = None
-        if learner.critic:
+        if rollouts.critic:
             self.critic = Critic(
-                learner.critic,
+                rollouts.critic,
                 config.critic,
                 config.optim,
                 config.updates_per_step,

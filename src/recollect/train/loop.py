@@ -21,9 +21,9 @@ from recollect.runs.stopping import stop_requested
 from recollect.train import checkpoint
 from recollect.train import metrics as report
 from recollect.train.comparison import differs
-from recollect.train.learner import Learning
+from recollect.train.learner import Learner
 from recollect.train.prefetch import Batches
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from recollect.train.watcher import Watcher
 from recollect.types import Fault
 
@@ -57,41 +57,41 @@ class Outcome:
 
 
 async def train(
-    learner: Learner, run: Run, watcher: Watcher, stop: threading.Event | None = None
+    rollouts: Rollouts, run: Run, watcher: Watcher, stop: threading.Event | None = None
 ) -> Outcome:
     """Train from the run's checkpoint, or from the start, to the configured step.
 
     Setting `stop` ends the run after its present step, as the first Ctrl-C does.
     """
-    for note in (*learner.cast.notes, *learner.config.notes):
+    for note in (*rollouts.roles.notes, *rollouts.config.notes):
         watcher.note(note)
     try:
-        return await _train(learner, run, watcher, stop)
+        return await _train(rollouts, run, watcher, stop)
     finally:
-        learner.cast.close()
+        rollouts.roles.close()
 
 
 async def _train(
-    learner: Learner, run: Run, watcher: Watcher, stop: threading.Event | None
+    rollouts: Rollouts, run: Run, watcher: Watcher, stop: threading.Event | None
 ) -> Outcome:
-    config = learner.config
-    learning, batches = Learning(learner), Batches(learner, watcher)
+    config = rollouts.config
+    learner, batches = Learner(rollouts), Batches(rollouts, watcher)
 
     def save(folder: Path) -> None:
-        learning.save(folder)
+        learner.save(folder)
         batches.save(folder)
 
-    trained = sum(p.numel() for p in learner.model.trainable_parameters())
-    fixed = sum(p.numel() for p in learner.model.network.parameters()) - trained
+    trained = sum(p.numel() for p in rollouts.model.trainable_parameters())
+    fixed = sum(p.numel() for p in rollouts.model.network.parameters()) - trained
     outcome = Outcome(0, fixed, trained) if fixed else Outcome(0, trained)
     if run.checkpoint:
-        learning.load(run.checkpoint.path)
+        learner.load(run.checkpoint.path)
         batches.load(run.checkpoint.path)
         outcome.step = run.checkpoint.step
         watcher.note(f"resumed after step {outcome.step}")
     elif config.val.before_training:
         clock = report.Clock()
-        metrics = await measure(learner, run, watcher, 0)
+        metrics = await measure(rollouts, run, watcher, 0)
         clock.lap("validation")
         run.log(0, metrics | clock.times)
         watcher.step(0, metrics, [])
@@ -113,11 +113,11 @@ async def _train(
                 raise
             clock.lap("rollout")
             validates = step % config.test_freq == 0 or step == config.steps
-            if validates and learner.cast.clients and outcome.step:
+            if validates and rollouts.roles.clients and outcome.step:
                 # Were the server to go during the validation, nothing after this could be saved.
                 run.save(outcome.step, save)
             watcher.phase("update", 0, 0)
-            learn = partial(learning.learn, step, outcome.groups)
+            learn = partial(learner.learn, step, outcome.groups)
             learned = await batches.beside(step + 1, learn)
             clock.lap("update")
             await batches.settle()
@@ -128,7 +128,7 @@ async def _train(
             kept = outcome.groups if keep < 0 else outcome.groups[:keep]
             if kept:
                 run.write_episodes(
-                    step, "train", [e for group in kept for e in group], learner.decode
+                    step, "train", [e for group in kept for e in group], rollouts.decode
                 )
             if not any(differs(config, group) for group in outcome.groups):
                 watcher.note(
@@ -136,9 +136,9 @@ async def _train(
                     " was nothing to learn"
                 )
             if validates:
-                metrics |= await measure(learner, run, watcher, step)
+                metrics |= await measure(rollouts, run, watcher, step)
                 clock.lap("validation")
-            metrics |= report.call_metrics(learner.cast.failed_calls())
+            metrics |= report.call_metrics(rollouts.roles.failed_calls())
             run.log(step, metrics | clock.times)
             outcome.step = step
             if step % config.save_freq == 0:
@@ -152,21 +152,21 @@ async def _train(
     if outcome.finished:
         clock = report.Clock()
         for times in config.val.lengths:
-            groups = await learner.validate(watcher, times, config.val.length_tasks)
+            groups = await rollouts.validate(watcher, times, config.val.length_tasks)
             outcome.lengths[times] = accuracy(groups)
         clock.lap("validation")
         outcome.times = clock.times
-        checkpoint.export(run.folder / "model", learner.model)
+        checkpoint.export(run.folder / "model", rollouts.model)
     return outcome
 
 
-async def measure(learner: Learner, run: Run, watcher: Watcher, step: int) -> dict[str, float]:
+async def measure(rollouts: Rollouts, run: Run, watcher: Watcher, step: int) -> dict[str, float]:
     """Validate, store the episodes, and return the metrics."""
-    groups = await learner.validate(watcher)
+    groups = await rollouts.validate(watcher)
     if failed := failures(groups):
         watcher.note(f"held-out: {failed}")
     refuse_unmeasured(groups, f"the validation after step {step}")
-    run.write_episodes(step, "val", [e for group in groups for e in group], learner.decode)
+    run.write_episodes(step, "val", [e for group in groups for e in group], rollouts.decode)
     categories = by_category(groups)
     shown = categories if len(categories) > 1 else {}  # a lone category says nothing more
     watcher.validation(step, {"held-out": accuracy(groups), **shown})

@@ -16,7 +16,7 @@ import torch
 from recollect.rollout import Group
 from recollect.runs.checkpoints import PENDING
 from recollect.runs.episodes import read_episodes, write_episodes
-from recollect.train.rollouts import Learner
+from recollect.train.rollouts import Rollouts
 from recollect.train.watcher import Watcher
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ T = TypeVar("T")
 class Batches:
     """Make the episodes of one step after the other, `rollout.ahead` steps early."""
 
-    def __init__(self, learner: Learner, watcher: Watcher) -> None:
-        self.learner = learner
+    def __init__(self, rollouts: Rollouts, watcher: Watcher) -> None:
+        self.rollouts = rollouts
         self.watcher = watcher
         self._next: asyncio.Future[list[Group]] | None = None
         """The batch after the last finished step, where it was begun."""
@@ -36,15 +36,15 @@ class Batches:
         """Return the episodes of a step, or raise what kept them from being made."""
         if self._next is not None:
             return await self._next
-        return await self.learner.generate(step, self.watcher)
+        return await self.rollouts.generate(step, self.watcher)
 
     async def beside(self, step: int, work: Callable[[], T]) -> T:
         """Do some work that moves the weights; meanwhile begin the episodes of `step` if asked."""
-        config = self.learner.config
+        config = self.rollouts.config
         self._next = None
         if not config.rollout.ahead or step > config.steps:
             return work()
-        self._next = asyncio.create_task(self.learner.generate(step, self.watcher))
+        self._next = asyncio.create_task(self.rollouts.generate(step, self.watcher))
         try:
             return await asyncio.to_thread(self._apart, work)
         except BaseException:
@@ -56,11 +56,11 @@ class Batches:
         if self._next is not None:
             await asyncio.wait([self._next])
             self._next.exception()  # whoever takes the batch is told
-        self.learner.cast.refresh()
+        self.rollouts.roles.refresh()
 
     def _apart(self, work: Callable[[], T]) -> T:
         """Work in a stream of its own: one that is kept, because each keeps its own memory."""
-        device = self.learner.model.device
+        device = self.rollouts.model.device
         if device.type != "cuda":
             return work()
         self._stream = self._stream or torch.cuda.Stream(device)
@@ -82,8 +82,8 @@ class Batches:
 
     def load(self, folder: Path) -> None:
         """Take up what `save` wrote, and draw what comes next with the weights that were loaded."""
-        self.learner.cast.refresh()
-        if self.learner.config.rollout.ahead and (folder / PENDING).exists():
+        self.rollouts.roles.refresh()
+        if self.rollouts.config.rollout.ahead and (folder / PENDING).exists():
             self._next = asyncio.get_running_loop().create_future()
             self._next.set_result(read_groups(folder / PENDING))
 

@@ -1,4 +1,4 @@
-"""The cast of a run: one model that samples and learns, and fixed ones in the other roles."""
+"""The roles of a run: one model samples and learns, fixed ones speak in the other roles."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from recollect.types import Sampling
 
 
 @dataclass
-class Cast:
-    """Who speaks in every role."""
+class Roles:
+    """The model of every role."""
 
     models: dict[str, Model]
     trained: LoadedModel | None
@@ -37,34 +37,34 @@ class Cast:
     _settings: ModelsConfig = ModelsConfig()
 
     @classmethod
-    def open(cls, models: ModelsConfig, model: ModelConfig, ahead: bool = False) -> Cast:
+    def open(cls, models: ModelsConfig, model: ModelConfig, ahead: bool = False) -> Roles:
         """Load the model that learns, if one does, and connect to the fixed ones.
 
         With `ahead` a copy of the weights samples while they are updated.
         """
-        cast = cls({}, None, [], _settings=models)
+        roles = cls({}, None, [], _settings=models)
         found: dict[str, Model] = {}
         if models.learning:
-            cast.trained = load_model(model)
+            roles.trained = load_model(model)
             if ahead:
-                cast.snapshot = Snapshot.of(cast.trained)
-            sampled = cast.snapshot.model if cast.snapshot else cast.trained
-            found["trainable"] = cast._sampled(sampled, True, model.cache_gib)
-        known: list[Tokenizer] = [cast.trained.tokenizer] if cast.trained else []
+                roles.snapshot = Snapshot.of(roles.trained)
+            sampled = roles.snapshot.model if roles.snapshot else roles.trained
+            found["trainable"] = roles._sampled(sampled, True, model.cache_gib)
+        known: list[Tokenizer] = [roles.trained.tokenizer] if roles.trained else []
         for role in ROLES:
             key = getattr(models, role)
             own = (key, getattr(models, f"{role}_id"))
             if role in models.learning:
-                cast.notes.append(f"{role}: TRAINABLE {model.path}")
-                cast.models[role] = found["trainable"]
+                roles.notes.append(f"{role}: TRAINABLE {model.path}")
+                roles.models[role] = found["trainable"]
                 continue
             if str(own) not in found:
-                found[str(own)] = cast._fixed(models, model, role, known)
-            speaker = cast.models[role] = found[str(own)]
+                found[str(own)] = roles._fixed(models, model, role, known)
+            speaker = roles.models[role] = found[str(own)]
             known = [*known, speaker.renderer.tokenizer]
-            cast.notes += _described(role, speaker, key)
-        cast._keep_batches()
-        return cast
+            roles.notes += _described(role, speaker, key)
+        roles._keep_batches()
+        return roles
 
     def _keep_batches(self) -> None:
         """On a CPU, let nothing that is computed depend on when a server answers."""

@@ -24,13 +24,13 @@ from recollect.seeds import derive
 from recollect.train.comparison import differs, learned_from
 from recollect.train.critic import load_critic
 from recollect.train.lengths import check_tasks
-from recollect.train.roles import Cast
+from recollect.train.roles import Roles
 from recollect.train.watcher import Watcher, counter
 from recollect.train.wiring import ask_servers, make_agent, make_reward
 
 
 @dataclass
-class Learner:
+class Rollouts:
     """What a run works with: one model that samples and learns, and fixed ones.
 
     A batch of episodes leaves nothing cached: an update makes it stale and needs its memory, and a
@@ -38,41 +38,41 @@ class Learner:
     """
 
     config: TrainConfig
-    cast: Cast
+    roles: Roles
     agent: Agent
     critic: LoadedModel | None = None
     _reward: Reward | None = None
 
     @classmethod
-    def open(cls, config: TrainConfig, learns: bool = True) -> Learner:
+    def open(cls, config: TrainConfig, learns: bool = True) -> Rollouts:
         """Load the model, put a sampler on its weights, and connect to fixed ones.
 
         What is needed for nothing but learning, a critic, is loaded only if `learns`.
         """
         ask_servers(config)  # before a model is loaded, which takes a while
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
-        cast = Cast.open(config.models, config.model, ahead=bool(config.rollout.ahead))
-        check_window(config.agent, cast.window)
+        roles = Roles.open(config.models, config.model, ahead=bool(config.rollout.ahead))
+        check_window(config.agent, roles.window)
         check_tasks(config, config.val.length_tasks if learns else config.val.tasks)
         critic = None
-        if learns and config.advantage == "gae" and cast.trained:
-            critic = load_critic(config.model, config.critic, cast.trained)
-        return cls(config, cast, make_agent(config), critic)
+        if learns and config.advantage == "gae" and roles.trained:
+            critic = load_critic(config.model, config.critic, roles.trained)
+        return cls(config, roles, make_agent(config), critic)
 
     @property
     def model(self) -> LoadedModel:
         """The weights that learn."""
-        if self.cast.trained is None:
+        if self.roles.trained is None:
             raise nothing_learns()
-        return self.cast.trained
+        return self.roles.trained
 
     def decode(self, role: str, ids: Sequence[int]) -> str:
         """Return the text of a role's tokens."""
-        return self.cast.models[role].renderer.tokenizer.decode(ids)
+        return self.roles.models[role].renderer.tokenizer.decode(ids)
 
     def rollout(self, temperature: float, top_p: float) -> Rollout:
         """Put every model into its role."""
-        models = self.cast.sampling(temperature, top_p)
+        models = self.roles.sampling(temperature, top_p)
         settings = self.config.rollout
         reward = self.reward(models)
         return Rollout(self.agent, models, reward, settings.concurrency, settings.timeout)
@@ -103,7 +103,7 @@ class Learner:
             key = (self.config.seed, step)
             groups += await rollout.groups(tasks, settings.n, key, count, met)
         groups += await self._again(rollout, step, groups, watcher)
-        self.cast.reset()
+        self.roles.reset()
         return groups
 
     async def _again(
@@ -145,7 +145,7 @@ class Learner:
         count = counter(watcher, f"validation at {times}x", len(held_out) * settings.n)
         key = (self.config.seed, "validation")
         groups = await rollout.groups(held_out, settings.n, key, count)
-        self.cast.reset()
+        self.roles.reset()
         return groups
 
 

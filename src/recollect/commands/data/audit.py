@@ -17,7 +17,7 @@ from recollect.commands.data.checks import UNLIKELY
 from recollect.commands.data.validate import families_named
 from recollect.display.numbers import interval, p_value, share, signed
 from recollect.errors import UserError
-from recollect.tasks.audit.audit import BLIND, Row, audit_rules
+from recollect.tasks.audit.audit import BLIND, RuleScore, audit_rules
 from recollect.tasks.audit.splits import Overlap, Positions, overlaps, positions
 from recollect.tasks.base import Split, TaskFamily
 from recollect.types import Task
@@ -56,7 +56,7 @@ class Audit:
 
     name: str
     tasks: int
-    rows: list[Row]
+    rows: list[RuleScore]
     overlaps: list[Overlap]
     positions: Positions | None
     endless: bool
@@ -174,7 +174,7 @@ def _show(audit: Audit, found: Sequence[str], options: AuditOptions, console: Co
     console.print("" if found else "no leak found\n", markup=False)
 
 
-def _shown(rows: Sequence[Row], everything: bool) -> list[Row]:
+def _shown(rows: Sequence[RuleScore], everything: bool) -> list[RuleScore]:
     """Return all rules, or of each group the named ones that issue reports ask for and the best."""
     if everything:
         return list(rows)

@@ -18,12 +18,12 @@ from recollect.metrics import find_score, wilson
 from recollect.tasks.audit.features import (
     ORDER_FREE,
     Column,
-    Reading,
+    MarkedText,
     document_features,
     value_features,
 )
 from recollect.tasks.audit.guesses import Finder, Guessable, Mention, split_words
-from recollect.tasks.audit.rules import Choice, WordIndex, best, pick_scores, probe_scores
+from recollect.tasks.audit.rules import Candidates, WordIndex, best, pick_scores, probe_scores
 from recollect.tasks.base import TaskFamily
 from recollect.types import Question, Task
 
@@ -35,7 +35,7 @@ _SENTENCES = re.compile(r"[^.!?\n]+[.!?]*")
 
 
 @dataclass(frozen=True)
-class Row:
+class RuleScore:
     """What a rule scores on a family."""
 
     group: str
@@ -62,14 +62,14 @@ class Row:
 class _Seen:
     """Everything the rules may pick from, and the scores of rules that are no picks."""
 
-    value: list[Choice]
-    kind: list[Choice]
-    document: list[Choice]
+    value: list[Candidates]
+    kind: list[Candidates]
+    document: list[Candidates]
     scored: dict[tuple[str, str], list[tuple[int, float, float]]]
     """By group and rule: the task, the score and the chance of every question."""
 
 
-def audit_rules(family: TaskFamily, tasks: Sequence[Task]) -> list[Row]:
+def audit_rules(family: TaskFamily, tasks: Sequence[Task]) -> list[RuleScore]:
     """Try all rules on some tasks."""
     seen = _look(family, tasks)
     groups = {
@@ -118,7 +118,7 @@ class _View:
     """A text up to where a question is asked, with all that rules look at."""
 
     chunks: list[str]
-    reading: Reading
+    reading: MarkedText
     values: Mapping[str, Column]
     documents: Mapping[str, Column]
     index: WordIndex
@@ -128,7 +128,7 @@ class _View:
 
     @classmethod
     def of(cls, chunks: list[str], finder: Finder) -> _View:
-        reading = Reading(chunks, finder.find(chunks))
+        reading = MarkedText(chunks, finder.find(chunks))
         values = value_features(reading, finder.phrases) if reading.values else {}
         spans = [
             (c, found.start(), found.end())
@@ -154,12 +154,12 @@ def _add(
         allowed = np.array([phrase in of_kind for phrase in held], bool)
         if allowed.any():
             columns = {name: column[allowed] for name, column in view.values.items()}
-            seen.kind.append(Choice(number, columns, right[allowed]))
+            seen.kind.append(Candidates(number, columns, right[allowed]))
     if len(right):
-        seen.value.append(Choice(number, view.values, right, known))
+        seen.value.append(Candidates(number, view.values, right, known))
     if question.evidence and len(view.chunks) > 1:
         marked = np.isin(np.arange(len(view.chunks)), question.evidence)
-        seen.document.append(Choice(number, view.documents, marked))
+        seen.document.append(Candidates(number, view.documents, marked))
         found = list(best(view.index.scores(question.text)))
         figure = float(marked[found].mean())
         _keep(seen, "words", "BM25 top-1 finds the document", number, figure, marked.mean())
@@ -221,7 +221,9 @@ def _most_common(tasks: Sequence[Task]) -> str:
     return counts.most_common(1)[0][0] if counts else ""
 
 
-def _row(group: str, rule: str, figures: Sequence[tuple[int, float, float]], tried: int) -> Row:
+def _row(
+    group: str, rule: str, figures: Sequence[tuple[int, float, float]], tried: int
+) -> RuleScore:
     """Sum up a rule's scores; questions of one task share its luck, so tasks are counted."""
     by_task: dict[int, list[float]] = {}
     for task, score, _ in figures:
@@ -232,7 +234,7 @@ def _row(group: str, rule: str, figures: Sequence[tuple[int, float, float]], tri
     low, high = wilson(score * n, n)
     # 5% for all rules together: with a hundred of them five would look like leaks.
     sure = binomial_tail(math.floor(score * n), n, chance) < 0.05 / tried
-    return Row(group, rule, len(figures), score, low, high, chance, sure)
+    return RuleScore(group, rule, len(figures), score, low, high, chance, sure)
 
 
 def binomial_tail(hits: int, n: int, chance: float) -> float:

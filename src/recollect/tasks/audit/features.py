@@ -24,7 +24,7 @@ _SENTENCE = re.compile(r"[^.!?\n]*[.!?\n]?")
 _NAME = re.compile(r"(?<=[a-z,;:'’] )[A-Z]\w+")
 
 
-class Reading:
+class MarkedText:
     """A text and the mentions of possible answers in it, for features to look at."""
 
     def __init__(self, chunks: Sequence[str], mentions: Sequence[Mention]) -> None:
@@ -59,7 +59,7 @@ def _mean(figures: Sequence[float]) -> float:
     return sum(figures) / len(figures)
 
 
-def value_features(reading: Reading, phrases: Sequence[str]) -> dict[str, Column]:
+def value_features(reading: MarkedText, phrases: Sequence[str]) -> dict[str, Column]:
     """Return every feature of every value that occurs in the text."""
     names = [phrases[value] for value in reading.values]
     ranks = {name: rank for rank, name in enumerate(sorted(set(names), key=str.casefold))}
@@ -103,17 +103,17 @@ ORDER_FREE = frozenset(
 value of its kind must not be answered by these either."""
 
 
-def _share_of(reading: Reading) -> Callable[[Mention], float]:
+def _share_of(reading: MarkedText) -> Callable[[Mention], float]:
     return lambda m: m.at / max(1, reading.lengths[m.chunk])
 
 
-def _name_distance(reading: Reading) -> Callable[[Mention], float]:
+def _name_distance(reading: MarkedText) -> Callable[[Mention], float]:
     names = [[found.start() for found in _NAME.finditer(text)] for text in reading.chunks]
     far = float(max(reading.lengths, default=0))
     return lambda m: min((abs(at - m.at) for at in names[m.chunk] if at != m.at), default=far)
 
 
-def _neighbour_distance(reading: Reading) -> Callable[[Mention], float]:
+def _neighbour_distance(reading: MarkedText) -> Callable[[Mention], float]:
     order = sorted(reading.order, key=lambda m: reading.order[m])
 
     def distance(mention: Mention) -> float:

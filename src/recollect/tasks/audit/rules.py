@@ -19,7 +19,7 @@ from recollect.tasks.audit.features import NAMES, Column
 
 
 @dataclass(frozen=True)
-class Choice:
+class Candidates:
     """What can be picked for one question, and which of it is right."""
 
     task: int
@@ -56,7 +56,7 @@ _PLACES = {(False, False): 0, (False, True): 1, (True, False): -1, (True, True):
 
 
 def pick_scores(
-    choices: Sequence[Choice], features: Sequence[str]
+    choices: Sequence[Candidates], features: Sequence[str]
 ) -> Iterator[tuple[Pick, list[float]]]:
     """Yield every rule of some features with its scores; a guess where too little differs."""
     for name in features:
@@ -69,7 +69,7 @@ def pick_scores(
             yield Pick(name, most, second), scores
 
 
-def _right_by_figure(choice: Choice, feature: str) -> list[float]:
+def _right_by_figure(choice: Candidates, feature: str) -> list[float]:
     """Return the share of what is right for every figure of a feature, the smallest first."""
     _, at = np.unique(choice.features[feature], return_inverse=True)
     shares: list[float] = (np.bincount(at, choice.right) / np.bincount(at)).tolist()
@@ -82,7 +82,7 @@ _RIDGE = 1.0
 _ROUNDS = 12
 
 
-def probe_scores(choices: Sequence[Choice], features: Sequence[str]) -> dict[int, float]:
+def probe_scores(choices: Sequence[Candidates], features: Sequence[str]) -> dict[int, float]:
     """Fit a logistic regression on every other task; return what it scores on the rest, by place.
 
     It sees how each choice ranks among the others by every feature, and how far from the middle: it
@@ -103,7 +103,7 @@ def probe_scores(choices: Sequence[Choice], features: Sequence[str]) -> dict[int
     return scores
 
 
-def _ranked(choice: Choice, features: Sequence[str]) -> np.ndarray:
+def _ranked(choice: Candidates, features: Sequence[str]) -> np.ndarray:
     columns = [np.ones(len(choice.right))]
     for name in features:
         column = choice.features[name]

@@ -21,7 +21,7 @@ NAME = "manifest.json"
 
 
 @dataclass(frozen=True)
-class Checked:
+class ListedFile:
     """A file as it was when the folder was made."""
 
     name: str
@@ -41,13 +41,13 @@ class Manifest:
     """How many records were left out, by reason."""
     problems: tuple[str, ...] = ()
     """What was left out though it should not be necessary, and where."""
-    inputs: tuple[Checked, ...] = ()
-    outputs: tuple[Checked, ...] = ()
+    inputs: tuple[ListedFile, ...] = ()
+    outputs: tuple[ListedFile, ...] = ()
 
 
-def checked(paths: Iterable[Path]) -> tuple[Checked, ...]:
+def checked(paths: Iterable[Path]) -> tuple[ListedFile, ...]:
     """Take the sizes and checksums of files."""
-    return tuple(Checked(path.name, path.stat().st_size, sha256(path)) for path in paths)
+    return tuple(ListedFile(path.name, path.stat().st_size, sha256(path)) for path in paths)
 
 
 def sha256(path: Path) -> str:

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 
 from recollect.errors import UserError
 from recollect.seeds import derive
-from recollect.tasks.made.cast import Cast
+from recollect.tasks.made.characters import Characters
 from recollect.tasks.made.tracks import Track, draw_presence, spread_values
 from recollect.tasks.made.wordings import (
     ENGLISH,
@@ -147,22 +147,22 @@ class Recall:
 
     def _story(self, rng: Random) -> tuple[tuple[str, ...], tuple[Question, ...]]:
         tracks, spare = self._tracks(rng)
-        cast = Cast.draw(self.words, len(tracks), self.distractors > 0, rng)
+        characters = Characters.draw(self.words, len(tracks), self.distractors > 0, rng)
         story: Story = [[] for _ in range(self.chunks)]
-        for track, subject in zip(tracks, cast.asked, strict=True):
-            self._plant(track, subject, cast, story, rng)
-        others = [(c, cast.draw_other(rng)) for c, n in enumerate(spare) for _ in range(n)]
+        for track, subject in zip(tracks, characters.asked, strict=True):
+            self._plant(track, subject, characters, story, rng)
+        others = [(c, characters.draw_other(rng)) for c, n in enumerate(spare) for _ in range(n)]
         for track in tracks:
-            other = cast.draw_other(rng)
+            other = characters.draw_other(rng)
             others += [(c, other) for c in track.other]
         if self.distractors:
-            self._fill(others, cast, story, rng)
+            self._fill(others, characters, story, rng)
         for chunk in story:
             for _ in range(self.filler):
                 chunk.append((rng.random(), rng.choice(self.words.filler)))
         chunks = tuple(" ".join(text for _, text in sorted(chunk)) for chunk in story)
         drawn = rng.sample(range(len(tracks)), self.questions)
-        return chunks, tuple(self._ask(tracks[i], cast.asked[i], cast) for i in drawn)
+        return chunks, tuple(self._ask(tracks[i], characters.asked[i], characters) for i in drawn)
 
     def _tracks(self, rng: Random) -> tuple[list[Track], list[int]]:
         """Draw the tracks that are told, and how many more facts every chunk has room for."""
@@ -188,15 +188,17 @@ class Recall:
         # With one person a subject is a category, and half of these are for what is never asked.
         return max(self.questions, len(self.words.values) // 2 if alone else _MOST_TRACKS)
 
-    def _plant(self, track: Track, subject: Subject, cast: Cast, story: Story, rng: Random) -> None:
+    def _plant(
+        self, track: Track, subject: Subject, characters: Characters, story: Story, rng: Random
+    ) -> None:
         """Put a subject's mentions into the story, so that the one that counts is its answer."""
-        values = cast.values[subject[1]]
+        values = characters.values[subject[1]]
         most = min(self.mentions, len(values))
         chunks = track.asked
         found = spread_values(
             [rng.randint(1, most) for _ in chunks],
             chunks.index(track.evidence),
-            cast.answers[subject],
+            characters.answers[subject],
             values,
             track.latest,
             rng,
@@ -205,25 +207,25 @@ class Recall:
             places = sorted(rng.random() for _ in told)
             for place, value in zip(places, told, strict=True):
                 story[chunk].append((place, self._fact(subject, value, rng)))
-                cast.told[value] += 1
+                characters.told[value] += 1
 
     def _fill(
-        self, others: list[tuple[int, Subject]], cast: Cast, story: Story, rng: Random
+        self, others: list[tuple[int, Subject]], characters: Characters, story: Story, rng: Random
     ) -> None:
         """Tell what is never asked, each time with a value that is rare so far: the totals of all
         values come out alike."""
         rng.shuffle(others)
         for chunk, subject in others:
             for _ in range(rng.randint(1, self.mentions)):
-                value = cast.rarest(subject[1], rng)
+                value = characters.rarest(subject[1], rng)
                 story[chunk].append((rng.random(), self._fact(subject, value, rng)))
-                cast.told[value] += 1
+                characters.told[value] += 1
 
-    def _ask(self, track: Track, subject: Subject, cast: Cast) -> Question:
+    def _ask(self, track: Track, subject: Subject, characters: Characters) -> Question:
         keep: Keep = "latest" if track.latest else "first"
         person, category = subject
         text = self.words.questions[keep].format(person=person, category=category)
-        return Question(text, (cast.answers[subject],), keep, (track.evidence,))
+        return Question(text, (characters.answers[subject],), keep, (track.evidence,))
 
     def _fact(self, subject: Subject, value: str, rng: Random) -> str:
         person, category = subject

@@ -37,7 +37,7 @@ def test_the_folder_holds_what_both_engines_draw(tmp_path):
 
 def test_the_tasks_are_those_of_the_loop(tmp_path, monkeypatch):
     """Asks the embedded engine itself which tasks it runs."""
-    from recollect.train.loop import Learner
+    from recollect.train.loop import Rollouts
 
     config = small()
     asked = []
@@ -47,7 +47,7 @@ def test_the_tasks_are_those_of_the_loop(tmp_path, monkeypatch):
             asked.extend(tasks)
             return [[] for _ in tasks]
 
-    class NoCast:
+    class NoRoles:
         def reset(self):
             pass
 
@@ -55,10 +55,10 @@ def test_the_tasks_are_those_of_the_loop(tmp_path, monkeypatch):
         def phase(self, *_):
             pass
 
-    learner = Learner(config, NoCast(), config.agent)
-    monkeypatch.setattr(learner, "rollout", lambda *_: Recorder())
+    rollouts = Rollouts(config, NoRoles(), config.agent)
+    monkeypatch.setattr(rollouts, "rollout", lambda *_: Recorder())
     for step in range(1, config.steps + 1):
-        asyncio.run(learner.generate(step, Silent()))
+        asyncio.run(rollouts.generate(step, Silent()))
     assert asked == list(prepare(config, tmp_path / "run").tasks("train"))
 
 

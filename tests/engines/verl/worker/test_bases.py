@@ -15,7 +15,7 @@ import pytest
 
 from recollect.engines.verl.worker.bases import (
     PREFIX,
-    SharedBases,
+    LazyBases,
     hold,
     open_base,
     sweep,
@@ -62,16 +62,16 @@ def test_the_first_one_makes_a_base_and_the_others_find_it(tmp_path):
         made.append(1)
         return {name: corpus(name) for name in ("conv-1", "conv-2")}
 
-    first, second = (SharedBases(make, "key", tmp_path) for _ in range(2))
+    first, second = (LazyBases(make, "key", tmp_path) for _ in range(2))
     assert first["conv-1"].fingerprint == second["conv-1"].fingerprint
     assert "conv-2" in second and "conv-3" not in second
     assert len(made) == 2  # once for all of them, and once to find that there is no conv-3
     assert second.folder == first.folder
-    assert SharedBases(make, "other", tmp_path).folder != first.folder
+    assert LazyBases(make, "other", tmp_path).folder != first.folder
 
 
 def test_the_folder_goes_with_its_last_user(tmp_path):
-    first, second = (SharedBases(lambda: {"a": corpus("a")}, "key", tmp_path) for _ in range(2))
+    first, second = (LazyBases(lambda: {"a": corpus("a")}, "key", tmp_path) for _ in range(2))
     base = first["a"]
     first.close()
     assert second.folder.exists()
@@ -89,7 +89,7 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
     )
     subprocess.run([sys.executable, "-c", code], check=False)
     assert [path.name for path in tmp_path.iterdir()] == [f"{PREFIX}-{os.getuid()}-killed"]
-    used = SharedBases(lambda: {}, "key", tmp_path)  # whoever starts next sweeps
+    used = LazyBases(lambda: {}, "key", tmp_path)  # whoever starts next sweeps
     assert list(tmp_path.iterdir()) == [used.folder]
 
 
@@ -102,7 +102,7 @@ def test_what_is_in_use_is_not_swept(tmp_path):
 
 def test_no_shared_memory_is_a_message(tmp_path):
     with pytest.raises(UserError, match="/dev/shm"):
-        SharedBases(lambda: {}, "key", tmp_path / "missing")
+        LazyBases(lambda: {}, "key", tmp_path / "missing")
 
 
 def test_a_sweep_spares_what_was_made_anew_meanwhile(tmp_path, monkeypatch):
@@ -125,7 +125,7 @@ def test_a_sweep_spares_what_was_made_anew_meanwhile(tmp_path, monkeypatch):
 RACE = """
 import sys
 from pathlib import Path
-from recollect.engines.verl.worker.bases import SharedBases
+from recollect.engines.verl.worker.bases import LazyBases
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft
 
@@ -133,7 +133,7 @@ def make():
     print("made", flush=True)
     return {"a": Corpus.build("a", [Draft("one memory")])}
 
-bases = SharedBases(make, "key", Path(sys.argv[1]))
+bases = LazyBases(make, "key", Path(sys.argv[1]))
 assert bases["a"].entry(1).content == "one memory"
 print("ready", flush=True)
 sys.stdin.read()  # hold it until the other ones are done

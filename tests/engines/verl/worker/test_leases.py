@@ -8,7 +8,7 @@ from dataclasses import replace
 from recollect.agents.curator import CuratorAgent
 from recollect.config.presets import preset
 from recollect.engines.verl.worker import leases as cluster
-from recollect.engines.verl.worker.bases import SharedBases
+from recollect.engines.verl.worker.bases import LazyBases
 from recollect.engines.verl.worker.leases import BrokeredStores, cluster_agent
 from recollect.engines.verl.worker.registry import Registry
 from recollect.memory.corpus import Corpus
@@ -34,7 +34,7 @@ class Line:
 def opened(tmp_path) -> tuple[BrokeredStores, Registry]:
     line = Line()
     make = {"conv-1": Corpus.build("conv-1", [Draft("Ann likes tea"), Draft("Bob likes rain")])}
-    return BrokeredStores(SharedBases(lambda: make, "k", tmp_path), line), line.registry
+    return BrokeredStores(LazyBases(lambda: make, "k", tmp_path), line), line.registry
 
 
 def test_a_trials_life_is_told(tmp_path):
@@ -89,7 +89,7 @@ def test_the_curator_finds_the_same_memories(tmp_path, monkeypatch):
     """The agent of a cluster and that of one process search the same base."""
     from recollect.train.wiring import make_agent
 
-    monkeypatch.setattr(cluster, "SharedBases", lambda make, key: SharedBases(make, key, tmp_path))
+    monkeypatch.setattr(cluster, "LazyBases", lambda make, key: LazyBases(make, key, tmp_path))
     config = preset("curator")
     task = config.tasks.task(0, 0, "train")
     agents = [make_agent(config), cluster_agent(config, Line)]

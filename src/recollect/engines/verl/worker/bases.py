@@ -35,7 +35,7 @@ _OPEN = 256
 """Bases that stay mapped while no trial uses them: each is an open file."""
 
 
-class SharedBases(Mapping[str, Corpus]):
+class LazyBases(Mapping[str, Corpus]):
     """The bases of a data set by name, made by whoever needs one first."""
 
     def __init__(

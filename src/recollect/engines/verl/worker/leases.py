@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from recollect.agents.base import Agent
 from recollect.config.overlay import to_table
 from recollect.config.train import EmbedConfig, TrainConfig
-from recollect.engines.verl.worker.bases import SharedBases
+from recollect.engines.verl.worker.bases import LazyBases
 from recollect.memory.changes import Growth
 from recollect.memory.corpus import Corpus
 from recollect.memory.leases import MemoryStoreManager, Trial
@@ -28,8 +28,8 @@ WORD = 60.0
 """Seconds between two words of a worker that has nothing else to tell."""
 
 
-class Told(Protocol):
-    """Whoever is told of trials; no call may wait."""
+class LeaseListener(Protocol):
+    """Hears of trials; no call may block."""
 
     def opened(self, trial: str, namespace: str) -> None:
         """A trial was opened."""
@@ -44,9 +44,11 @@ class Told(Protocol):
 class BrokeredStores(MemoryStoreManager):
     """A store manager that tells of every trial it opens and closes."""
 
-    def __init__(self, bases: Mapping[str, Corpus], told: Told, embed: Embed | None = None) -> None:
+    def __init__(
+        self, bases: Mapping[str, Corpus], listener: LeaseListener, embed: Embed | None = None
+    ) -> None:
         super().__init__(bases, embed)
-        self.told = told
+        self.listener = listener
         self._asked: dict[str, str] = {}
         self._word = time.monotonic()
 
@@ -55,19 +57,19 @@ class BrokeredStores(MemoryStoreManager):
         trial = super()._lease(corpus, namespace, request)
         if self._opened > before:
             self._asked[trial.namespace] = namespace
-            self.told.opened(trial.namespace, namespace)
+            self.listener.opened(trial.namespace, namespace)
         return trial
 
     def _renew(self, trial: Trial) -> None:
         super()._renew(trial)
         if time.monotonic() - self._word >= WORD:
             self._word = time.monotonic()
-            self.told.alive()
+            self.listener.alive()
 
     def _end(self, trial: Trial, why: str) -> None:
         state, growth = trial.snapshot(), trial.growth(self.count_tokens)
         super()._end(trial, why)
-        self.told.closed(trial.namespace, self._asked.pop(trial.namespace), state, growth)
+        self.listener.closed(trial.namespace, self._asked.pop(trial.namespace), state, growth)
 
 
 class BrokerLine:
@@ -97,12 +99,12 @@ def broker_line(run: str) -> BrokerLine:
     return BrokerLine(open_broker(), run)
 
 
-def cluster_agent(config: TrainConfig, tell: Callable[[], Told]) -> Agent:
+def cluster_agent(config: TrainConfig, tell: Callable[[], LeaseListener]) -> Agent:
     """Make the agent of a run; one that edits memories shares their bases with its node."""
 
     def brokered(tasks: RememberedFamily, embed: EmbedConfig) -> BrokeredStores:
         make, embedder = memories(tasks, embed)
         key = json.dumps([to_table(tasks), to_table(embed)])
-        return BrokeredStores(SharedBases(make, key), tell(), embedder)
+        return BrokeredStores(LazyBases(make, key), tell(), embedder)
 
     return make_agent(config, brokered)

@@ -15,7 +15,7 @@ from recollect.engines.verl.environment import NAME
 from recollect.engines.verl.worker.archive import find_archive
 from recollect.engines.verl.worker.outputs import compact, make_row, trained_contexts
 from recollect.engines.verl.worker.policy import ServedPolicy
-from recollect.engines.verl.worker.worker import Crew, crew_of
+from recollect.engines.verl.worker.worker import Worker, worker_of
 from recollect.errors import UserError
 from recollect.types import Episode, Sampling
 
@@ -34,11 +34,11 @@ class MemoryLoop(AgentLoopBase):
         """Run the episode that a row names; return its trained contexts, the last one last."""
         archive = find_archive()
         try:
-            crew = crew_of(
+            worker = worker_of(
                 str(self.config.recollect.run), int(self.rollout_config.agent.num_workers)
             )
-            policy = self._policy(crew, sampling_params, row)
-            episode = await self._episode(crew, policy, sampling_params, row)
+            policy = self._policy(worker, sampling_params, row)
+            episode = await self._episode(worker, policy, sampling_params, row)
             made = outputs(episode, window_of(self.rollout_config), policy.versions)
         except UserError as error:
             await archive.stop.remote(error)
@@ -48,13 +48,13 @@ class MemoryLoop(AgentLoopBase):
             text = "".join(traceback.format_exception(error))
             await archive.stop.remote(RuntimeError(f"an episode met a bug:\n{text}"))
             raise
-        await archive.put.remote(row["uid"], compact(episode), crew.failed_calls())
+        await archive.put.remote(row["uid"], compact(episode), worker.failed_calls())
         return made
 
     async def _episode(
-        self, crew: Crew, policy: ServedPolicy, params: dict[str, Any], row: dict[str, Any]
+        self, worker: Worker, policy: ServedPolicy, params: dict[str, Any], row: dict[str, Any]
     ) -> Episode:
-        return await crew.episode(
+        return await worker.episode(
             policy,
             split=row["extra_info"]["split"],
             index=int(row["extra_info"]["index"]),
@@ -64,7 +64,7 @@ class MemoryLoop(AgentLoopBase):
             window=window_of(self.rollout_config),
         )
 
-    def _policy(self, crew: Crew, params: dict[str, Any], row: dict[str, Any]) -> ServedPolicy:
+    def _policy(self, worker: Worker, params: dict[str, Any], row: dict[str, Any]) -> ServedPolicy:
         ours = ("temperature", "top_p", "logprobs")
         deterministic = bool(self.rollout_config.full_determinism)
         # Siblings read the same chunks: on one replica they share what is computed of them.
@@ -72,7 +72,7 @@ class MemoryLoop(AgentLoopBase):
         return ServedPolicy(
             self.server_manager,
             name,
-            crew.renderer.tokenizer.end_ids,
+            worker.renderer.tokenizer.end_ids,
             {key: value for key, value in params.items() if key not in ours},
             seeded=deterministic or self.rollout_config.name == NAME,
             unique=deterministic,

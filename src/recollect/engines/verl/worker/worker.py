@@ -1,4 +1,4 @@
-"""The crew: agent, fixed models and reward of a run, made once in each worker of a cluster."""
+"""A worker of a cluster: the agent, fixed models and reward of a run, made once per process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from recollect.types import Episode, Sampling
 
 
 @dataclass
-class Crew:
+class Worker:
     """Run episodes of one run in one process."""
 
     folder: RunFolder
@@ -44,7 +44,7 @@ class Crew:
     _reward_of: Key | None = None
 
     @classmethod
-    def open(cls, path: Path, workers: int) -> Crew:
+    def open(cls, path: Path, workers: int) -> Worker:
         """Make what the settings of a run say; `workers` processes share its episodes."""
         folder = RunFolder(path)
         config = folder.config
@@ -108,6 +108,6 @@ def fixed(models: ModelsConfig, tokenizer: Tokenizer) -> dict[str, Model]:
 
 
 @lru_cache(maxsize=2)
-def crew_of(path: str, workers: int) -> Crew:
-    """Return this process's crew of a run."""
-    return Crew.open(Path(path), workers)
+def worker_of(path: str, workers: int) -> Worker:
+    """Return this process's worker for a run."""
+    return Worker.open(Path(path), workers)

@@ -15,7 +15,7 @@ _FEW = 3
 
 
 @dataclass(frozen=True)
-class Cast:
+class Characters:
     """Who a story is about, and the values it is told with.
 
     Every value of a story is the answer of one subject that can be asked (of several, if there are
@@ -32,7 +32,7 @@ class Cast:
     """How often each value was told so far."""
 
     @classmethod
-    def draw(cls, words: Wording, count: int, with_others: bool, rng: Random) -> Cast:
+    def draw(cls, words: Wording, count: int, with_others: bool, rng: Random) -> Characters:
         """Draw `count` subjects that can be asked, their answers, and some that never are."""
         asked = _draw_subjects(words, count, rng)
         used = list(dict.fromkeys(category for _, category in asked))
