@@ -341,5 +341,5 @@ def test_equal_means_are_equally_bold_and_nobody_is_best_with_nothing() -> None:
         return [text(td)[:5] for td in row if td.find("strong") is not None]
 
     assert bold(0.5, 0.5, 0.9) == ["0.500", "0.500"]
-    assert bold(0.2, 0.5, 0.5) == ["50.0"]
+    assert bold(0.2, 0.5, 0.5) == ["0.500"]
     assert bold(0.0, 0.0, 0.9) == []

@@ -16,7 +16,7 @@ from recollect.files import make_folder, replacing
 from recollect.tasks.files.findings import Findings
 from recollect.tasks.files.manifest import (
     NAME,
-    Checked,
+    ListedFile,
     Manifest,
     building,
     checked,
@@ -56,7 +56,7 @@ def _joined(old: Manifest, made: Manifest, variant: str) -> Manifest:
     new = {file.name for file in (*made.inputs, *made.outputs)}
     mine = f"{variant} "
 
-    def files(before: Sequence[Checked], now: Sequence[Checked]) -> tuple[Checked, ...]:
+    def files(before: Sequence[ListedFile], now: Sequence[ListedFile]) -> tuple[ListedFile, ...]:
         kept = [file for file in before if file.name not in new]
         return tuple(sorted((*kept, *now), key=lambda file: file.name))
 
@@ -135,7 +135,7 @@ def _write(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
-def _relative(paths: Sequence[Path], folder: Path) -> tuple[Checked, ...]:
+def _relative(paths: Sequence[Path], folder: Path) -> tuple[ListedFile, ...]:
     return tuple(
         replace(file, name=path.relative_to(folder).as_posix())
         for file, path in zip(checked(paths), paths, strict=True)
