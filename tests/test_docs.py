@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
-
-import pytest
 
 from recollect.cli import main
-from recollect.engines.verl.launch.translate import translate
 from tests.support.own import own_folder
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -21,41 +16,6 @@ def snippet(page: str, heading: str) -> str:
     """Return the Python under a heading of a page."""
     section = (DOCS / page).read_text().split(f"## {heading}\n")[1]
     return re.findall(r"^```python\n(.*?)^```", section, re.M | re.S)[0]
-
-
-def test_an_agent_of_ones_own_is_trained_and_evaluated(tmp_path, monkeypatch, capsys):
-    """As documented, word for word."""
-    monkeypatch.chdir(tmp_path)
-    page = ModuleType("own")  # a class belongs to a module
-    monkeypatch.setitem(sys.modules, "own", page)
-    exec(compile(snippet("architecture.md", "Writing an agent"), "own", "exec"), page.__dict__)
-    rows = [json.loads(line) for line in Path("runs/own/metrics.jsonl").read_text().splitlines()]
-    last = rows[-1]
-    assert last["step"] == 5 and last["contexts/per_episode"] == 1  # it reads nothing, and answers
-    assert last["tokens/trained"] == last["tokens/sampled"] > 0
-    assert sum(row.get("train/grad_norm", 0) for row in rows) > 0
-    assert not sum(row.get("episodes/failed", 0) for row in rows)
-    assert (Path("runs/own/model") / "config.json").exists()
-    out = capsys.readouterr().out
-    assert "Held-out accuracy" in out and "64" in out
-    assert "recollect eval" not in out + Path("runs/own/report.md").read_text()
-    assert translate(page.config, tmp_path)["recollect.run"] == str(tmp_path)  # and on a cluster
-
-
-def test_a_reward_of_ones_own_is_learned_from(tmp_path, monkeypatch):
-    """As documented, word for word."""
-    monkeypatch.chdir(tmp_path)
-    page = ModuleType("own_reward")
-    monkeypatch.setitem(sys.modules, "own_reward", page)
-    code = snippet("architecture.md", "Writing a reward")
-    exec(compile(code, "own_reward", "exec"), page.__dict__)
-    rows = [json.loads(line) for line in Path("runs/short/metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == list(range(6))
-    for row in rows[1:]:
-        paid = row["score/answer"] - 0.1 * row["score/words"]
-        assert row["reward/mean"] == pytest.approx(paid)
-    assert sum(row.get("train/grad_norm", 0) for row in rows) > 0
-    assert translate(page.config, tmp_path)["recollect.run"] == str(tmp_path)  # and on a cluster
 
 
 def test_your_own_parts_run_as_documented(tmp_path, monkeypatch):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from recollect.chat.tool_loop import converse as converse
     from recollect.chat.tools import Limits as Limits
     from recollect.chat.tools import Tool as Tool
+    from recollect.chat.tools import ToolBox as ToolBox
     from recollect.chat.tools import tool as tool
     from recollect.commands.api import evaluate as evaluate
     from recollect.commands.api import preset as preset
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from recollect.config.train import TrainConfig as TrainConfig
     from recollect.errors import UserError as UserError
     from recollect.memory.base import Memory as Memory
+    from recollect.memory.corpus import Corpus as Corpus
+    from recollect.memory.entries import Draft as Draft
     from recollect.memory.store import Store as Store
     from recollect.memory.text import TextMemory as TextMemory
     from recollect.models.connect import connect as connect
@@ -64,7 +67,9 @@ __all__ = [
     "Chat",
     "Chats",
     "ClosedBookAgent",
+    "Corpus",
     "CuratorAgent",
+    "Draft",
     "Episode",
     "EvalResult",
     "FoldAgent",
@@ -91,6 +96,7 @@ __all__ = [
     "TaskFamily",
     "TextMemory",
     "Tool",
+    "ToolBox",
     "TrainConfig",
     "TrainResult",
     "UserError",
@@ -120,12 +126,14 @@ _HOMES = {
     "chat.chat": ("Chat", "Chats", "Model"),
     "chat.rendering": ("Message", "system", "user"),
     "chat.tool_loop": ("converse",),
-    "chat.tools": ("Limits", "Tool", "tool"),
+    "chat.tools": ("Limits", "Tool", "ToolBox", "tool"),
     "commands.api": ("evaluate", "preset"),
     "commands.results": ("EvalResult", "HeldOut", "TrainResult"),
     "config.train": ("TrainConfig",),
     "errors": ("UserError",),
     "memory.base": ("Memory",),
+    "memory.corpus": ("Corpus",),
+    "memory.entries": ("Draft",),
     "memory.store": ("Store",),
     "memory.text": ("TextMemory",),
     "models.connect": ("connect",),
