@@ -12,8 +12,8 @@ async def two_pass(task, chats, memory):
 
 
 if __name__ == "__main__":
-    small = {"tasks": 32, "lengths": [1], "length_tasks": 32}
-    result = train("demo", name="own_agent", agent=two_pass, steps=5, val=small)
+    small = {"rollout": {"tasks": 8}, "val": {"tasks": 32, "lengths": [1], "length_tasks": 32}}
+    result = train("demo", name="own_agent", agent=two_pass, steps=5, **small)
     steps, rewards = result.curve("reward/mean")
     print("reward by step:", [f"{reward:.2f}" for reward in rewards])
     found = evaluate(result, quiet=True).accuracy

@@ -17,8 +17,8 @@ class Short:
 
 
 if __name__ == "__main__":
-    small = {"tasks": 32, "lengths": [1], "length_tasks": 32}
-    result = train("demo", name="own_reward", reward=Short(), steps=5, val=small, quiet=True)
+    small = {"rollout": {"tasks": 8}, "val": {"tasks": 32, "lengths": [1], "length_tasks": 32}}
+    result = train("demo", name="own_reward", reward=Short(), steps=5, **small, quiet=True)
     for row in result.metrics[1:]:
         right, words = row["score/answer"], row["score/words"]
         print(f"step {row['step']}: right {right:.2f}, words {words:.2f}", end="")

@@ -32,7 +32,7 @@ class LastTree:
 
 if __name__ == "__main__":
     print(LastTree().task(0))
-    small = {"tasks": 32, "lengths": [1, 4], "length_tasks": 32}
-    result = train("demo", name="own_tasks", tasks=LastTree(), steps=3, val=small, quiet=True)
+    small = {"rollout": {"tasks": 8}, "val": {"tasks": 32, "lengths": [1, 4], "length_tasks": 32}}
+    result = train("demo", name="own_tasks", tasks=LastTree(), steps=3, **small, quiet=True)
     for times, found in result.lengths.items():
         print(f"{times}x the text: {found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]")
