@@ -13,6 +13,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements/torch.txt)
 ARGS ?=
 VENV := .venv
 VERL := .venv-verl
+DOCS := .venv-docs
 BIN := $(VENV)/bin
 PYTEST_AND_LEAVE := import sys, pytest; from recollect.engines.verl.leave import leave; leave(pytest.main(sys.argv[1:]))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -55,11 +56,15 @@ bench: $(VENV)/bench.stamp
 sbom:
 	$(PYTHON) scripts/sbom.py requirements/demo.txt requirements/torch.txt requirements/test.txt > sbom.json
 
+# The documentation site, in build/site. ARGS="serve" in place of a build shows it while you write.
+docs: $(DOCS)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(DOCS)/bin/python -m mkdocs $(if $(ARGS),$(ARGS),build --strict)
+
 lock:
 	$(PYTHON) requirements/lock.py
 
 clean:
-	rm -rf $(VENV) $(VERL) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VERL) $(DOCS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 # What is installed must be what was locked: every file has its checksum (requirements/torch.txt for torch). torch comes
@@ -88,6 +93,12 @@ $(VENV)/test.stamp: requirements/test.txt $(VENV)/demo.stamp
 
 $(VENV)/bench.stamp: requirements/bench.txt $(VENV)/test.stamp
 	$(PIP) install $(CHECKED) $(PIP_ARGS) -r requirements/bench.txt
+	@touch $@
+
+$(DOCS)/docs.stamp: requirements/docs.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip --disable-pip-version-check install $(CHECKED) $(PIP_ARGS) -r requirements/docs.txt
 	@touch $@
 
 $(VERL)/bin/python:

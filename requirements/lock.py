@@ -1,7 +1,8 @@
 """Write the pinned requirement files from fresh environments: `make lock`.
 
 Each file adds to the one before it, so one environment can grow from demo to test to bench. verl's
-pins differ from ours, so its file stands alone and is made in an environment of its own.
+pins differ from ours, and the documentation needs no torch: their files are made in environments of
+their own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import tomllib
 import venv
 from pathlib import Path
 
@@ -51,7 +53,8 @@ def main() -> None:
     lock_ours()
     part_torch()
     lock_cuda()
-    hashes.main([str(HERE / name) for name in (*FILES, "torch.txt", "cuda.txt")])
+    lock_docs()
+    hashes.main([str(HERE / name) for name in (*FILES, "torch.txt", "cuda.txt", "docs.txt")])
     lock_verl()
 
 
@@ -81,6 +84,19 @@ def lock_cuda() -> None:
     )
     note = "# What torch's CUDA builds need beside demo.txt. Made by `make lock`."
     (HERE / "cuda.txt").write_text("\n".join([note, *pins]) + "\n")
+
+
+def lock_docs() -> None:
+    """Pin what makes the documentation site, in a small environment without this package."""
+    extras = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = Path(folder) / "bin" / "python"
+        packages = extras["optional-dependencies"]["docs"]
+        subprocess.check_call([python, "-m", "pip", "install", *packages])
+        pins = [pin for pin in freeze(python) if not pin.startswith("setuptools==")]
+    note = "# What `make docs` installs, exactly. Made by `make lock`."
+    (HERE / "docs.txt").write_text("\n".join([note, *pins]) + "\n")
 
 
 def lock_verl() -> None:

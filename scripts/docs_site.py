@@ -19,6 +19,7 @@ COPIED = {
     "CONTRIBUTING.md": "contributing.md",
     "AGENTS.md": "house-rules.md",
     "CHANGELOG.md": "changes.md",
+    "SECURITY.md": "security.md",
     "README.md": "index.md",
 }
 """Pages of the root and what the site calls them; the README is the site's start page already."""
