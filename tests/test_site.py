@@ -40,13 +40,13 @@ def test_every_page_is_in_the_navigation_once_and_every_entry_exists(site, setti
 
 
 def test_a_page_that_comes_later_finds_its_place(site, settings):
-    later = ["own-memories.md", "viewer.md", "trackers.md", "results/new.md"]
+    later = ["own-memories.md", "viewer.md", "later.md", "results/new.md"]
     nav = {
         k: v for one in site.fill(settings["nav"], [*site.pages(), *later]) for k, v in one.items()
     }
     assert "own-memories.md" in nav["Your own parts"]
     assert {"Viewer": "viewer.md"} in nav["Use"]
-    assert "trackers.md" in nav["Train"] and "results/new.md" in nav["Results"]
+    assert "later.md" in nav["Train"] and "results/new.md" in nav["Results"]
 
 
 def test_the_reference_has_every_public_name_once(site):
