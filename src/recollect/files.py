@@ -211,7 +211,8 @@ def _read(path: Path) -> bytes:
     return path.read_bytes()
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), default=plain).encode
+line_of = json.JSONEncoder(separators=(",", ":"), default=plain).encode
+"""Write a record as one line of JSON, in ASCII."""
 
 
 class Lines:
@@ -232,7 +233,7 @@ class Lines:
 
     def append(self, record: Any) -> None:
         """Write a record as one line of JSON."""
-        self.write(_encode(record))
+        self.write(line_of(record))
 
     def write(self, line: str) -> None:
         """Write one line."""

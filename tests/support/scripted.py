@@ -62,6 +62,10 @@ class Reader:
         return [(await chat.say(user(f"{memory.text}\nASK {question.text}"))).text]
 
 
+HALF = Reader(2)
+"""Reads the first two chunks."""
+
+
 def respond(prompt: str) -> str:
     """Note what is told; answer with the code asked for, if it was noted."""
     if "NOTE" in prompt:

@@ -25,9 +25,18 @@ from recollect.evaluation.progress import Progress
 from recollect.evaluation.report import write_report
 from recollect.evaluation.results import NAME, JudgeError, Results, save
 from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
-from recollect.evaluation.setup import NOTHING_OWN, Own, default_folder, enter, known_agents, set_up
+from recollect.evaluation.setup import (
+    NOTHING_OWN,
+    Own,
+    default_folder,
+    embeds,
+    enter,
+    known_agents,
+    set_up,
+)
 from recollect.evaluation.tables import cost_table, judge_table, published_table, score_table
 from recollect.evaluation.tracked import tracked
+from recollect.evaluation.workers import Workers, count_workers
 from recollect.foreign import one_line
 from recollect.policies.cached import RemoteModel
 from recollect.policies.client import Endpoint
@@ -68,13 +77,17 @@ def evaluate(
         harness = Harness(
             setup.grid, setup.agents, opened.models, store, options.concurrency, options.timeout
         )
+        workers = None
+        alike = own == NOTHING_OWN and not embeds(options)
+        if (count := count_workers(options, opened.facts, alike)) > 1:
+            workers = Workers(options, opened.facts, setup.grid, store, count, harness.started)
         shown = {name: first_metric(own, judged=False) for name, own in setup.primary.items()}
         progress = Progress(console, setup.grid.cells(), shown, str(folder))
         for record in read_episodes(folder):
             if record["id"] in store.done:
                 progress.before(record)
         with progress:
-            stop.run(harness.run(progress.episode))
+            stop.run((workers or harness).run(progress.episode))
     finally:
         store.close()
     return _score(console, folder, options, stop, options.trackers, options.tracking)

@@ -23,11 +23,13 @@ from recollect.types import Completion, Sampling
 
 
 class CallLog:
-    """Every reply of the episodes that have not ended, on disk as soon as it is there."""
+    """Every reply of the episodes that have not ended, on disk as soon as it is there.
+
+    Processes that run episodes for this one have a log each, beside this one's.
+    """
 
     def __init__(self, path: Path, ended: Collection[str]) -> None:
         """Read what an earlier process was told; calls of episodes that ended are forgotten."""
-        Lines(path).close()  # takes away a line that a kill cut short
         forget(path, ended)
         self._kept: dict[str, dict[str, Any]] = {}
         for episode, key, reply, seconds in _read(path):
@@ -36,24 +38,39 @@ class CallLog:
 
     def of(self, episode: str) -> Calls:
         """Return an episode's calls; what was kept of them is handed over."""
-        return Calls(episode, self._lines, self._kept.pop(episode, {}))
+        return Calls(episode, self._lines, self.known(episode))
+
+    def known(self, episode: str) -> dict[str, Any]:
+        """Hand over what was kept of an episode's calls."""
+        return self._kept.pop(episode, {})
 
     def close(self) -> None:
         """Close the file."""
         self._lines.close()
 
 
+def log_of(path: Path, worker: int) -> Path:
+    """Name the log of a process that runs episodes for the one with the log `path`."""
+    return path.with_name(f"{path.stem}-{worker}{path.suffix}")
+
+
 def forget(path: Path, ended: Collection[str]) -> None:
-    """Leave only the calls of episodes that have not ended."""
+    """Leave one log, with only the calls of episodes that have not ended."""
+    others = sorted(path.parent.glob(f"{path.stem}-*{path.suffix}"))
+    logs = [path, *others]
+    for log in logs:
+        Lines(log).close()  # takes away a line that a kill cut short
     with replacing(path) as temporary:
         temporary.unlink(missing_ok=True)  # a kill may have left half of one
         file = Lines(temporary)
         try:
-            for line in _read(path):
+            for line in (line for log in logs for line in _read(log)):
                 if line[0] not in ended:
                     file.append(line)
         finally:
             file.close()
+    for log in others:
+        log.unlink()
 
 
 def _read(path: Path) -> Iterator[tuple[str, str, Any, float]]:

@@ -2,7 +2,8 @@
 
 config.json     what was asked for, and everything that decides an episode
 episodes.jsonl  one line per episode, only appended to; the last line of an id counts
-calls.jsonl     replies to episodes that have not ended; empty once all have
+calls.jsonl     replies to episodes that have not ended; empty once all have. While several
+                processes run episodes, each has its own: calls-0.jsonl, ...
 results.json    scores, intervals, comparisons, costs; the report is made from it
 """
 
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
-from recollect.evaluation.calls import CallLog, Calls, forget
+from recollect.evaluation.calls import CallLog, Calls, forget, log_of
 from recollect.evaluation.records import Record
 from recollect.evaluation.stored import wrong_config, wrong_episode
 from recollect.files import (
     Lines,
+    line_of,
     lock,
     make_folder,
     plain,
@@ -59,9 +61,22 @@ class EvaluationFolder:
         """Return what an episode was told before it was cut short."""
         return self._calls.of(episode)
 
-    def add(self, record: Record) -> None:
-        """Keep an episode."""
-        self._episodes.append(record)
+    def known(self, episode: str) -> dict[str, Any]:
+        """Hand over what an episode was told, for another process to run it."""
+        return self._calls.known(episode)
+
+    def call_log(self, worker: int) -> Path:
+        """Name the file in which a process that runs episodes keeps their calls."""
+        return log_of(self.folder / CALLS, worker)
+
+    @property
+    def lock_file(self) -> int:
+        """The open file that holds the folder: a process that inherits it holds it, too."""
+        return self._lock.fileno()
+
+    def add(self, record: Record, line: str = "") -> None:
+        """Keep an episode; `line` is the same as another process wrote it."""
+        self._episodes.write(line or line_of(record))
         self.done.add(record["id"])
         if record["failure"] is None:
             self._well.add(record["id"])

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from recollect.agents.base import Agent
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Tokenizer
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
-from recollect.evaluation.calls import recorded
-from recollect.evaluation.folder import EvaluationFolder
+from recollect.evaluation.calls import Calls, recorded
 from recollect.evaluation.jobs import Grid, Job
 from recollect.evaluation.records import Record, episode_record
 from recollect.evaluation.texts import Texts
@@ -46,6 +45,20 @@ class MemorySize:
         return len(self.tokenizer.encode(text)) if text else 0
 
 
+class Store(Protocol):
+    """Where episodes and their calls are kept."""
+
+    @property
+    def done(self) -> Collection[str]:
+        """Names of the episodes that are not run again."""
+
+    def calls(self, episode: str) -> Calls:
+        """Return what an episode was told before it was cut short."""
+
+    def add(self, record: Record) -> None:
+        """Keep an episode."""
+
+
 @dataclass
 class Harness:
     """Agents and models, and where what they do is kept."""
@@ -53,7 +66,7 @@ class Harness:
     grid: Grid
     agents: Mapping[str, Agent]
     models: Mapping[str, Model]
-    store: EvaluationFolder
+    store: Store
     concurrency: int = 32
     """Episodes in flight at once."""
     timeout: float | None = None

@@ -40,6 +40,9 @@ class EvalOptions:
     """Where everything is stored. The same command goes on where it was stopped."""
     concurrency: int = 32
     """Episodes in flight at once."""
+    workers: int = 0
+    """Processes that run agents where a server is asked; 0 takes one for every 64 episodes in
+    flight, as far as there are cores."""
     temperature: float = 0.7
     top_p: float = 0.95
     timeout: float | None = None
@@ -86,7 +89,7 @@ class EvalOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics", tuple(split_names(self.metrics)))
         check_bounds("", self, temperature=FROM_0, top_p=NUCLEUS, timeout=ABOVE_0)
-        check_bounds("", self, window=FROM_1, threads=FROM_0, cache_gib=ABOVE_0)
+        check_bounds("", self, window=FROM_1, threads=FROM_0, cache_gib=ABOVE_0, workers=FROM_0)
         check_bounds(
             "", self, chunk_size=FROM_1, max_memory_tokens=FROM_1, max_answer_tokens=FROM_1
         )
@@ -119,6 +122,20 @@ def make_options(**settings: Any) -> EvalOptions:
         if name in ("data", "out") and value is not None:
             settings[name] = Path(value)
     return EvalOptions(**settings)
+
+
+def plain_options(options: EvalOptions) -> dict[str, Any]:
+    """Return the options as plain data, but for those that decide nothing about an episode."""
+    given = {spec.name: getattr(options, spec.name) for spec in fields(options)}
+    plain = (str, int, float, tuple)
+    kept = {name: value for name, value in given.items() if isinstance(value, plain)}
+    return kept | {"data": None if options.data is None else str(options.data)}
+
+
+def read_options(table: Mapping[str, Any]) -> EvalOptions:
+    """Make options of plain data."""
+    lists = {name: tuple(value) for name, value in table.items() if isinstance(value, list)}
+    return make_options(**{**table, **lists})
 
 
 def split_names(words: Sequence[str]) -> list[str]:

@@ -113,7 +113,7 @@ class OfLength(Protocol):
 def known_agents(options: EvalOptions) -> dict[str, Agent]:
     """Return every agent by name, with the settings that they share."""
     embed = None
-    if _embeds(options):
+    if embeds(options):
         from recollect.memory.embeddings.folder import FolderEmbedder
         from recollect.memory.embeddings.live import LiveEmbedder
 
@@ -123,7 +123,8 @@ def known_agents(options: EvalOptions) -> dict[str, Agent]:
     return agents(options.chunk_size, options.max_memory_tokens, options.max_answer_tokens, embed)
 
 
-def _embeds(options: EvalOptions) -> bool:
+def embeds(options: EvalOptions) -> bool:
+    """Tell whether an agent needs an embedding model."""
     return not {"rag_dense", "rag_hybrid"}.isdisjoint(split_names(options.agents))
 
 
@@ -162,7 +163,7 @@ def enter(
         "split": options.split,
         "temperature": options.temperature,
         "top_p": options.top_p,
-        **({"embed": options.embed} if _embeds(options) else {}),
+        **({"embed": options.embed} if embeds(options) else {}),
         **{
             f"model in role {role}": {k: v for k, v in facts.items() if k not in WHEREABOUTS}
             for role, facts in opened.facts.items()

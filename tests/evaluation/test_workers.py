@@ -1,0 +1,135 @@
+"""Episodes run in several processes are those that one process runs, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from rich.console import Console
+
+from recollect.commands.evaluate import evaluate
+from recollect.concurrency import Stop
+from recollect.errors import UserError
+from recollect.evaluation.folder import read_episodes
+from recollect.evaluation.options import EvalOptions, plain_options, read_options
+from recollect.evaluation.results import load
+from recollect.evaluation.workers import PER_WORKER, count_workers
+from recollect.files import Lines, read_lines
+from tests.evaluation.test_killed import serving, table
+
+CLOCKED = ("seconds", "at", "run", "replayed")
+N = 24
+CALLS = N * (5 + 3)
+
+
+def options(url: str, folder: Path, **more: Any) -> EvalOptions:
+    agents = ("tests.support.scripted:Reader", "tests.support.scripted:HALF")
+    tasks = ("tests.support.scripted:Codes",)
+    plain = {"n": N, "concurrency": 12, "closed_book": False, "out": folder}
+    return EvalOptions(tasks, url, agents, **{**plain, **more})
+
+
+def run(url: str, folder: Path, **more: Any) -> None:
+    evaluate(options(url, folder, **more), "test", Console(quiet=True), Stop())
+
+
+def episodes(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return all episodes without what a clock decides."""
+    found = {r["id"]: r for r in read_episodes(folder)}
+    return {id: {k: v for k, v in r.items() if k not in CLOCKED} for id, r in sorted(found.items())}
+
+
+def known(folder: Path) -> set[int]:
+    """Return the calls whose replies are on disk."""
+    found: set[int] = set()
+    for path in folder.glob("calls*.jsonl"):
+        Lines(path).close()  # a kill may have cut its last line short
+        found |= {int(line[1].partition("-")[0], 16) for _number, line in read_lines(path)}
+    return found
+
+
+def test_several_processes_make_the_same_episodes_and_no_call_twice(tmp_path: Path):
+    with serving() as (url, watched):
+        run(url, tmp_path / "one", workers=1)
+        alone = Counter(watched.seeds)
+        watched.seeds.clear()
+        run(url, tmp_path / "three", workers=3)
+        assert watched.seeds == alone and alone.total() == CALLS
+    assert episodes(tmp_path / "one") == episodes(tmp_path / "three")
+    one, three = (table(replace(load(tmp_path / name))) for name in ("one", "three"))
+    assert one == three
+    assert [p.stat().st_size for p in (tmp_path / "three").glob("calls*")] == [0]
+    assert not [child for child in psutil.Process().children() if "worker" in str(child.cmdline())]
+
+
+def start(url: str, folder: Path) -> subprocess.Popen:
+    command = [sys.executable, "-m", "recollect.cli", "eval", "--tasks"]
+    command += ["tests.support.scripted:Codes", "--model", url, "--out", str(folder)]
+    command += ["--agents", "tests.support.scripted:Reader,tests.support.scripted:HALF"]
+    command += ["--n", str(N), "--concurrency", "12", "--workers", "2", "--no-closed-book"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_ended_in_the_middle_it_continues_and_repeats_no_call_it_has_kept(tmp_path: Path, number):
+    with serving() as (url, watched):
+        process = start(url, tmp_path)
+        watched.wait(CALLS // 3, process)
+        workers = psutil.Process(process.pid).children()
+        process.send_signal(number)
+        status = process.wait(60)
+        assert status == (-9 if number == signal.SIGKILL else 128 + number)
+        assert len(workers) == 2
+        gone, alive = psutil.wait_procs(workers, 30)
+        assert len(gone) == 2 and not alive
+        kept = known(tmp_path)
+        ended = len(list(read_episodes(tmp_path)))
+        before = Counter(watched.seeds)
+        assert kept and ended < 2 * N
+        run(url, tmp_path, workers=2)
+        again = watched.seeds - before
+        assert not {seed for seed in again if seed in kept}
+        assert watched.seeds.total() - CALLS <= 12  # what was in flight
+    assert len(episodes(tmp_path)) == 2 * N
+
+
+def test_a_process_that_is_killed_is_one_message_and_nothing_is_lost(tmp_path: Path):
+    with serving() as (url, watched):
+        process = start(url, tmp_path)
+        watched.wait(CALLS // 3, process)
+        psutil.Process(process.pid).children()[0].kill()
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert b"signal 9 ended a process" in said and b"Traceback" not in said
+        kept = known(tmp_path)
+        before = Counter(watched.seeds)
+        run(url, tmp_path, workers=2)
+        assert not (watched.seeds - before).keys() & kept
+    assert len(episodes(tmp_path)) == 2 * N
+
+
+def test_options_travel_to_another_process():
+    asked = options("http://localhost:1/v1", Path("x"), workers=2, timeout=3.5, data=Path("d"))
+    told = read_options(plain_options(asked))
+    assert replace(told, out=asked.out) == asked
+
+
+def test_processes_are_counted_by_what_they_can_do():
+    served = {"memory": {"url": "http://localhost:1/v1"}}
+    many = options("http://localhost:1/v1", Path("x"), concurrency=10 * PER_WORKER)
+    assert 1 <= count_workers(many, served, True) <= len(os.sched_getaffinity(0))
+    assert count_workers(replace(many, concurrency=32), served, True) == 1
+    assert count_workers(replace(many, workers=3), served, True) == 3
+    assert count_workers(many, served, False) == 1
+    assert count_workers(many, {"memory": {"folder": "m"}}, True) == 1
+    with pytest.raises(UserError, match="only ask a server"):
+        count_workers(replace(many, workers=2), {"memory": {"folder": "m"}}, True)
