@@ -2,9 +2,10 @@
 
 Measured: how much of the asked-for concurrency is kept busy (the requests that the server
 holds, on average from the first request to the last reply), the harness's own CPU time per model
-call, and how its memory grows over the episodes. Server and harness are two processes on two cores.
+call, and how its memory grows over the episodes. The server has a process of its own; with
+`--before` the same is measured with an older checkout's code, in turns.
 
-    python benchmarks/harness.py [--episodes 10000] [--concurrency 32 128]
+    python -m benchmarks.harness [--episodes 10000] [--concurrency 128 512] [--workers 1 2]
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -26,10 +30,10 @@ import numpy as np
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.evaluation.folder import EvaluationFolder
 from recollect.evaluation.harness import Harness
-from recollect.evaluation.jobs import Grid
+from recollect.evaluation.models import open_models
+from recollect.evaluation.options import EvalOptions
 from recollect.evaluation.progress import Progress
-from recollect.models.connect import connect
-from recollect.policies.client import Endpoint
+from recollect.evaluation.setup import set_up
 from recollect.tasks.base import Split
 from recollect.types import Question, Task
 
@@ -70,9 +74,13 @@ class Diary:
         return self
 
 
+READER = FoldAgent(None, 64, 64, prompts=FoldPrompts())
+
+
 class Served(asyncio.Protocol):
     """One connection; requests on it come one after another."""
 
+    latency = LATENCY
     calls = flying = 0
     first = last = area = 0.0
     """When the first request came and the last reply went; requests held, times seconds."""
@@ -102,7 +110,7 @@ class Served(asyncio.Protocol):
             self.say(b'{"data": [{"id": "scripted", "object": "model"}]}')
         else:
             self.change(1)
-            asyncio.get_running_loop().call_later(LATENCY, self.answer)
+            asyncio.get_running_loop().call_later(Served.latency, self.answer)
 
     def answer(self) -> None:
         Served.calls += 1
@@ -121,8 +129,9 @@ class Served(asyncio.Protocol):
         self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
-def serve(port: Any) -> None:
+def serve(port: Any, latency: float = LATENCY) -> None:
     """Serve until killed; put the port where the other process sees it."""
+    Served.latency = latency
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -145,18 +154,21 @@ def resident() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def measure(url: str, concurrency: int, episodes: int, folder: Path) -> dict[str, float]:
+def measure(url: str, concurrency: int, episodes: int, workers: int) -> dict[str, float]:
     """Run an evaluation as `recollect eval` does, and say how it went."""
     from recollect.display import open_console
 
     # Like MemAgent's reader: three sections and a question, a prompt of some hundred tokens each.
-    agent = FoldAgent(None, 64, 64, prompts=FoldPrompts())
-    grid = Grid({"diary": Diary()}, ["fold"], episodes, 1)
-    model = connect(Endpoint(url, concurrency=max(256, concurrency)))
-    stats(url)
-    store = EvaluationFolder(folder)
-    harness = Harness(grid, {"fold": agent}, {"memory": model, "answer": model}, store, concurrency)
-    progress = Progress(open_console(), grid.cells(), {"diary": "sub_exact_match"}, "benchmark")
+    options = EvalOptions(
+        ("benchmarks.harness:Diary",),
+        url,
+        ("benchmarks.harness:READER",),
+        n=episodes,
+        concurrency=concurrency,
+        closed_book=False,
+    )
+    setup, opened = set_up(options, {}), open_models(options)
+    progress = Progress(open_console(), setup.grid.cells(), setup.primary, "benchmark")
     memory: list[float] = []
 
     def on_episode(record: dict[str, Any]) -> None:
@@ -164,20 +176,27 @@ def measure(url: str, concurrency: int, episodes: int, folder: Path) -> dict[str
         if progress.done % 200 == 0:
             memory.append(resident())
 
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    with progress:
-        asyncio.run(harness.run(on_episode))
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    store.close()
+    with tempfile.TemporaryDirectory() as folder:
+        store = EvaluationFolder(Path(folder))
+        stats(url)
+        before = spent()
+        run: Any = Harness(setup.grid, setup.agents, opened.models, store, concurrency)
+        if workers > 1:
+            from recollect.evaluation.workers import Workers
+
+            run = Workers(options, opened.facts, setup.grid, store, workers, time.time())
+        with progress:
+            asyncio.run(run.run(on_episode))
+        cpu = spent() - before
+        store.close()
     seen = stats(url)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     late = memory[len(memory) // 5 :]  # the first fifth warms up
     slope = np.polyfit(np.arange(len(late)) * 0.2, late, 1)[0] if len(late) > 2 else float("nan")
     return {
         "concurrency": concurrency,
-        "episodes": episodes,
+        "workers": workers,
         "calls": seen["calls"],
-        "seconds": seen["seconds"],
+        "calls_per_second": seen["calls"] / seen["seconds"],
         "busy": seen["area"] / (seen["seconds"] * concurrency),
         "cpu_ms_per_call": 1000 * cpu / seen["calls"],
         "mib_at_end": memory[-1] if memory else resident(),
@@ -185,23 +204,55 @@ def measure(url: str, concurrency: int, episodes: int, folder: Path) -> dict[str
     }
 
 
+def spent() -> float:
+    """Return the CPU seconds of this process and of those it started and that have ended."""
+    own, others = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
+
+
+def measure_apart(source: Path, *given: object) -> dict[str, float]:
+    """Measure in a new process, with the code of a checkout."""
+    command = [sys.executable, "-c", ONE, *map(str, given)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source / "src"), os.getcwd()])}
+    done = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+ONE = """
+import json, sys
+from benchmarks.harness import measure
+url, *numbers = sys.argv[1:]
+print(json.dumps(measure(url, *map(int, numbers))))
+"""
+
+
 def main() -> None:
-    """Measure and print one line per concurrency."""
+    """Measure and print one line for each setting, again in every round."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--episodes", type=int, default=10_000)
-    parser.add_argument("--concurrency", type=int, nargs="+", default=[32, 128])
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[128])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--latency", type=float, default=LATENCY, help="seconds for a reply")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--before", type=Path, help="an older checkout, measured with one process")
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     port = context.Value("i", 0)
-    server = context.Process(target=serve, args=(port,), daemon=True)
+    server = context.Process(target=serve, args=(port, options.latency), daemon=True)
     server.start()
     while not port.value:
         time.sleep(0.01)
     url = f"http://127.0.0.1:{port.value}/v1"
-    for concurrency in options.concurrency:
-        with tempfile.TemporaryDirectory() as folder:
-            found = measure(url, concurrency, options.episodes, Path(folder))
-        print("  ".join(f"{name} {value:.4g}" for name, value in found.items()), flush=True)
+    here = Path(__file__).resolve().parents[1]
+    kinds = [("now", here, workers) for workers in options.workers]
+    if options.before:
+        kinds.insert(0, ("before", options.before, 1))
+    for _round in range(options.rounds):
+        for concurrency in options.concurrency:
+            for name, source, workers in kinds:
+                found = measure_apart(source, url, concurrency, options.episodes, workers)
+                shown = "  ".join(f"{key} {value:.4g}" for key, value in found.items())
+                print(f"{name:6} {shown}", flush=True)
     server.terminate()
 
 
