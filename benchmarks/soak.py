@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -95,6 +96,7 @@ def _attack(
     url: str, ends: float, attackers: int, window: int, only: Sequence[str], told: Any
 ) -> None:
     """Attack until the end, in a process of its own; tell the statuses of the answers."""
+    os.nice(10)  # who attacks a real server has another machine's processor
 
     async def one(attacker: Attacker) -> None:
         while (left := ends - time.time()) > 0:

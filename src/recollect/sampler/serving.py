@@ -32,6 +32,8 @@ READING = 8
 """Long prompts being read at once; a shorter one may come in between."""
 AGING = 16
 """Tokens by which a request gets ahead with every step it waits."""
+LIGHT_TIMES = 3.0
+"""Seconds that light requests get for each one of the others."""
 GPU_PIECE = 2048
 
 
@@ -92,12 +94,17 @@ class ServingPolicy(LocalPolicy):
         return not self._running or self.owed <= 0
 
     @contextmanager
-    def owing(self) -> Iterator[None]:
-        """Note the time that something else takes; those who run get the same after it."""
+    def owing(self, times: float = 1.0) -> Iterator[None]:
+        """Note the time that something else takes; those who run get `times` as much after it."""
         started = time.perf_counter()
         before = max(0.0, self.owed) if self._running else 0.0  # nobody was kept waiting
         yield
-        self.owed = before + time.perf_counter() - started
+        self.owed = before + times * (time.perf_counter() - started)
+
+    @property
+    def _others(self) -> bool:
+        """Whether somebody waits for the end of a step."""
+        return bool(self._running)
 
     async def free(self) -> None:
         """Wait until something else may be computed."""
@@ -167,7 +174,7 @@ class ServingPolicy(LocalPolicy):
         if not going:
             return
         reading = min(going, key=lambda r: r.left - AGING * (self._clock - self._since[r.request]))
-        size = min(PIECE if self._running else IDLE_PIECE, reading.left)
+        size = min(PIECE if self._others else IDLE_PIECE, reading.left)
         if not self._cache.keys:
             self._cache.reserve(1, 1, 0, self._budget)
         run = PromptRun(-1, reading.at, size, reading.block, copied=reading.copied)
@@ -214,7 +221,7 @@ class ServingPolicy(LocalPolicy):
 
 
 class HeavyPolicy(ServingPolicy):
-    """Requests that must not slow light ones down: they get a step once those have had as much."""
+    """Requests that must not slow light ones down: they get a quarter of the time beside them."""
 
     def __init__(self, light: ServingPolicy, max_running: int) -> None:
         self.light = light
@@ -222,13 +229,17 @@ class HeavyPolicy(ServingPolicy):
         light.cache_bytes = whole // 4
         super().__init__(light.model, max_running, light.prefill_tokens, whole - whole // 4)
 
+    @property
+    def _others(self) -> bool:
+        return bool(self._running or self.light._running or self.light._waiting)
+
     async def _settled(self) -> None:
         await super()._settled()
         await self.light.free()
 
     def step(self) -> None:
-        """Take a step, for which light requests get as much time."""
-        with self.light.owing():
+        """Take a step, for which light requests get a multiple of its time."""
+        with self.light.owing(LIGHT_TIMES):
             super().step()
 
 

@@ -22,7 +22,7 @@ from recollect.sampler.choice import open_sampler
 from recollect.sampler.dense_attention import PrefillPlan
 from recollect.sampler.dense_cache import Block, Cache, PromptRun
 from recollect.sampler.requests import NO_COPIES
-from recollect.sampler.serving import HeavyPolicy, ServingPolicy
+from recollect.sampler.serving import LIGHT_TIMES, HeavyPolicy, ServingPolicy
 from recollect.types import Completion, Sampling
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class Engine:
         """Continue a prompt; cancelling this frees what the engine holds for it.
 
         `heard` is called in the asker's loop with every token, as soon as it is drawn. Where there
-        are light requests, others get half of the time.
+        are light requests, others get a quarter of the time.
         """
         asker = asyncio.get_running_loop()
 
@@ -152,11 +152,11 @@ class Engine:
         return score
 
     async def _in_turn(self, work: Callable[[], T]) -> T:
-        """Do some work once those who are given tokens have had as much time as such work took."""
+        """Do some work once those who are given tokens have had their share of the time."""
         if not isinstance(self.policy, ServingPolicy):
             return work()
         await self.policy.free()
-        with self.policy.owing():
+        with self.policy.owing(LIGHT_TIMES):
             return work()
 
     @torch.inference_mode()

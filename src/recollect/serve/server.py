@@ -49,7 +49,7 @@ def run_server(config: ServeConfig) -> int:
     """Serve until a signal says to stop; return the exit status that names it."""
     # Torch gives the interpreter away with every operation, and would wait this long to get it back
     # while another thread reads a request.
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(0.0001)
     key = _api_key(config)  # mistakes come before minutes of loading
     source = find_source(config.checkpoint)
     if config.ready_file:
