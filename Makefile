@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 PYTEST_AND_LEAVE := import sys, pytest; from recollect.engines.verl.leave import leave; leave(pytest.main(sys.argv[1:]))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check sbom format bench lock clean verl-env test-verl
+.PHONY: demo test test-core check sbom format bench lock clean verl-env test-verl
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/demo.stamp

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from recollect.runs.run import read_metrics, without_times
+from tests.support.warm import Warm, cold
 
 SMALL = [
     *("--rollout.tasks", "4", "--rollout.n", "4", "--val.tasks", "8", "--val.n", "2"),
@@ -20,15 +19,11 @@ SMALL = [
 ]
 
 
-def start(folder: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "recollect.cli", "train", "curator", *more]
-    command += ["--folder", str(folder)]
-    pipe = subprocess.PIPE
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+def start(folder: Path, *more: str) -> Warm:
+    return Warm(["train", "curator", *more, "--folder", str(folder)])
 
 
-def finish(process: subprocess.Popen[str]) -> str:
+def finish(process: Warm | subprocess.Popen[str]) -> str:
     out, err = process.communicate(timeout=280)
     assert process.returncode == 0, out + err
     return out
@@ -38,7 +33,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 def whole(tmp_path_factory) -> Path:
     """Return the folder of a short run that was never disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    assert "Report card" in finish(start(folder, *SMALL))
+    assert "Report card" in finish(cold(["train", "curator", *SMALL, "--folder", str(folder)]))
     return folder / "curator"
 
 

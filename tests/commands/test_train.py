@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +21,7 @@ from recollect.config.presets import DEMO_MODEL, preset
 from recollect.runs.episodes import read_episodes
 from recollect.runs.run import Run, read_metrics, without_times
 from recollect.train.loop import Outcome
+from tests.support.warm import Warm, cold
 
 SMALL = [
     *("--rollout.tasks", "3", "--rollout.n", "3", "--val.tasks", "4", "--val.length-tasks", "4"),
@@ -37,23 +36,16 @@ def model() -> Path:
     return DEMO_MODEL
 
 
-def start(folder: Path, model: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "recollect.cli", "train", "demo", *SMALL, *more]
-    command += ["--model.path", str(model), "--folder", str(folder)]
-    pipe = subprocess.PIPE
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, env=environment, preexec_fn=hear_signals
-    )
+def start(folder: Path, model: Path, *more: str) -> Warm:
+    return Warm(command(folder, model, *more))
 
 
-def hear_signals() -> None:
-    """Undo what a shell does to background processes, which the tests may be."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+def command(folder: Path, model: Path, *more: str) -> list[str]:
+    place = ("--model.path", str(model), "--folder", str(folder))
+    return ["train", "demo", *SMALL, *more, *place]
 
 
-def finish(process: subprocess.Popen[str]) -> str:
+def finish(process: Warm | subprocess.Popen[str]) -> str:
     out, err = process.communicate(timeout=280)
     assert process.returncode == 0, out + err
     return out
@@ -63,7 +55,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 def whole(tmp_path_factory, model) -> Path:
     """Return the folder of a run that was never disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    out = finish(start(folder, model))
+    out = finish(cold(command(folder, model)))  # the others are forks
     assert "Report card" in out and "16x" not in out and "2x" in out
     return folder / "demo"
 
@@ -124,7 +116,7 @@ def test_same_seed_same_run_another_seed_another(whole, model, tmp_path):
     assert weights(tmp_path / "other/demo") != weights(whole)
 
 
-def wait_for(process: subprocess.Popen[str], happened: Callable[[], object]) -> None:
+def wait_for(process: Warm, happened: Callable[[], object]) -> None:
     deadline = time.monotonic() + 120
     while not happened() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.0005)
@@ -135,13 +127,13 @@ def logged(run: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def kill_during_save(process: subprocess.Popen[str], run: Path) -> None:
+def kill_during_save(process: Warm, run: Path) -> None:
     """A checkpoint is made under a temporary name: kill while there is one with a file in it."""
     wait_for(process, lambda: list((run / "checkpoints").glob(".*/*")))
     process.kill()
 
 
-def kill_at_random(process: subprocess.Popen[str], run: Path) -> None:
+def kill_at_random(process: Warm, run: Path) -> None:
     """Wait for a step, then for anything up to the length of a step or two."""
     before = logged(run)
     wait_for(process, lambda: logged(run) != before)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from recollect.accuracy import Accuracy
 from recollect.display.figures import plain_table
+from recollect.display.numbers import interval, share
 from recollect.foreign import for_markdown, one_line
 from recollect.metrics.statistics import runs_interval
 
@@ -44,9 +45,9 @@ class Row:
         before = runs_interval([a.mean for a in self.before])[0] if self.before else math.nan
         mean, low, high = over_seeds(self.after)
         return (
-            "" if math.isnan(before) else f"{before:.3f}",
-            f"{mean:.3f}",
-            "one seed" if math.isnan(low) else f"{low:.3f} to {high:.3f}",
+            "" if math.isnan(before) else share(before),
+            share(mean),
+            "one seed" if math.isnan(low) else interval(low, high),
             seeds,
             " ".join(dict.fromkeys(str(a.n) for a in self.after)),
             str(sum(a.failed for a in self.after)),

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from recollect.display.numbers import estimate
 from recollect.errors import UserError
 from recollect.files import lock
 from recollect.foreign import shown
@@ -65,8 +66,8 @@ def describe(folder: Path) -> RunLine:
     best = max(measured, key=lambda row: float(row["val/accuracy"]), default=None)
     score = "not measured"
     if best:
-        span = f"[{best['val/low']:.3f}, {best['val/high']:.3f}]"
-        score = f"{best['val/accuracy']:.3f} {span} at step {best['step']}"
+        found = estimate(best["val/accuracy"], best["val/low"], best["val/high"])
+        score = f"{found} at step {best['step']}"
     return RunLine(str(folder), tasks, agent, f"{done} of {wanted}", score, state_of(folder))
 
 

@@ -41,8 +41,3 @@ def estimate_tokens(text: str) -> int:
     """Estimate a text's tokens from its bytes, the same for every model."""
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     return round(size / BYTES_PER_TOKEN)
-
-
-def text_bytes(tokens: int) -> int:
-    """Return how many bytes of text have about so many tokens."""
-    return round(tokens * BYTES_PER_TOKEN)

@@ -6,10 +6,8 @@ Every fixed model is a server of its own process, spoken to over real HTTP on lo
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from safetensors.numpy import load_file
 
 from recollect.cli import main
 from recollect.runs.run import read_metrics, without_times
+from tests.support.warm import Warm, cold
 
 LEARNING = """
 [settings]
@@ -63,23 +62,16 @@ steps = 3
 """
 
 
-def start(folder: Path, text: str, *more: str) -> subprocess.Popen[str]:
+def start(folder: Path, text: str, *more: str, fork: bool = True) -> Warm | subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
     (folder / "file.toml").write_text(text)
-    command = [sys.executable, "-m", "recollect.cli", "stages", str(folder / "file.toml"), *more]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*command, "--folder", str(folder)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-    )
+    command = ["stages", str(folder / "file.toml"), *more, "--folder", str(folder)]
+    return Warm(command) if fork else cold(command)
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    out, _ = process.communicate(timeout=280)
-    assert process.returncode == 0, out
+def finish(process: Warm | subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, out + err
     return out
 
 
@@ -100,7 +92,7 @@ def servers(folder: Path) -> list[int]:
     return found
 
 
-def wait_for(process: subprocess.Popen[str] | None, happened: Callable[[], object]) -> None:
+def wait_for(process: Warm | subprocess.Popen[str] | None, happened: Callable[[], object]) -> None:
     deadline = time.monotonic() + 120
     while not happened() and time.monotonic() < deadline:
         if process is not None and process.poll() is not None:
@@ -126,7 +118,7 @@ def test_both_stages_raise_their_score(tmp_path):
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of three stages, and end to end, that were never disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    out = finish(start(folder, TINY))
+    out = finish(start(folder, TINY, fork=False))  # the others are forks
     assert "end-to-end" in out and "table.md" in out
     return folder
 
@@ -182,7 +174,7 @@ def test_killed_in_every_stage_it_ends_with_the_same_table(whole, tmp_path):
 def test_a_finished_stage_is_not_silently_run_with_other_settings(whole):
     before = (whole / "file/stages.json").read_bytes()
     process = start(whole, TINY.replace("optim.lr = 1e-3", "optim.lr = 2e-3"))
-    out, _ = process.communicate(timeout=120)
+    out = "".join(process.communicate(timeout=120))
     assert process.returncode == 2 and "Traceback" not in out
     assert "2-answer was finished with other settings" in out and "optim.lr: 0.001 then" in out
     assert (whole / "file/stages.json").read_bytes() == before

@@ -22,6 +22,8 @@ from recollect.types import Question, Task
 
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven")
 HELD = AuditOptions(names=())
+PLANTED = 60
+"""Tasks in which a rule that is always right cannot be overlooked."""
 
 
 @dataclass(frozen=True)
@@ -79,25 +81,25 @@ def audited(family: TaskFamily, n: int = 150) -> Audit:
     return audit_family("planted", family, n)
 
 
-def found(family: TaskFamily, **held: bool) -> str:
-    return "\n".join(leaks(audited(family), replace(HELD, **held)))
+def found(family: TaskFamily, n: int = PLANTED, **held: bool) -> str:
+    return "\n".join(leaks(audited(family, n), replace(HELD, **held)))
 
 
 def test_nothing_is_found_where_nothing_is_planted():
-    assert found(Planted()) == ""
+    assert found(Planted(), n=150) == ""
 
 
 @pytest.mark.parametrize(
-    ("leak", "rule"),
+    ("leak", "rule", "n"),
     [
-        (titled, "title that ends in a number"),
-        (longest, "longest document"),
-        (repeated, "most frequent value"),
-        (add("\nP.S."), "most: lines"),
+        (titled, "title that ends in a number", PLANTED),
+        (longest, "longest document", PLANTED),
+        (repeated, "most frequent value", 150),  # right less often than not
+        (add("\nP.S."), "most: lines", PLANTED),
     ],
 )
-def test_what_is_planted_is_found(leak, rule):
-    assert rule in found(Planted(leak))
+def test_what_is_planted_is_found(leak, rule, n):
+    assert rule in found(Planted(leak), n)
 
 
 def test_evidence_at_a_fixed_place_is_found():
@@ -132,9 +134,7 @@ class Repeating(Planted):
 
 
 def test_a_task_of_both_splits_is_found():
-    assert "150 of 150 whole tasks of the test split are in the training split" in found(
-        Repeating()
-    )
+    assert "60 of 60 whole tasks of the test split are in the training split" in found(Repeating())
 
 
 MADE: dict[str, tuple[TaskFamily, int]] = {
@@ -169,7 +169,7 @@ def test_the_made_families_leak_nothing(name):
 
 def test_the_command_says_what_it_found_and_fails_where_there_is_a_leak(tmp_path, capsys):
     lines = []
-    for i in range(150):
+    for i in range(PLANTED):
         task = Planted(titled).task(i)
         asked = task.questions[0]
         question = {"question": asked.text, "answer": asked.answers[0], "evidence": asked.evidence}
@@ -179,7 +179,7 @@ def test_the_command_says_what_it_found_and_fails_where_there_is_a_leak(tmp_path
     (record,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert any("title that ends in a number" in leak for leak in record["leaks"])
     row = next(r for r in record["rows"] if r["rule"] == "title that ends in a number")
-    assert row["score"] == 1.0 and row["n"] == 150 and row["low"] > 0.95
+    assert row["score"] == 1.0 and row["n"] == PLANTED and row["low"] > 0.9
     assert abs(row["chance"] - 0.125) < 1e-9
     console = Console(width=120, record=True)
     options = AuditOptions((str(tmp_path / "mine.jsonl"),))
