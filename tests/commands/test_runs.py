@@ -45,6 +45,73 @@ def test_the_printed_next_command_gives_the_cards_figures(tmp_path, capsys, more
     assert measured and measured == rows(card)
 
 
+def next_of(run: Path) -> list[str]:
+    found = re.search(r"next: `recollect (.*)`", (run / "report.md").read_text())
+    assert found is not None
+    return found[1].split()
+
+
+def test_a_curators_next_command_gives_its_figures(tmp_path, capsys):
+    small = ["--rollout.tasks", "2", "--rollout.n", "2", "--val.tasks", "6", "--val.n", "2"]
+    small += ["--steps", "1", "--test-freq", "1", "--val.temperature", "1", "--seed", "2"]
+    assert main(["train", "curator", "--folder", str(tmp_path), *small]) == 0
+    card = capsys.readouterr().out
+    assert main(next_of(tmp_path / "curator")) == 0
+    said = capsys.readouterr().out
+    assert rows(said) and rows(said) == rows(card)
+    reward = re.search(r"^reward +(\S+ \[.*\])", said, re.M)
+    assert reward is not None and f"to {reward[1]}" in card
+
+
+def test_the_next_command_of_a_run_on_ones_own_jsonl(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        {"chunks": [f"Ann's {thing} is elm.", "Nothing."], "question": "Which?", "answer": "elm"}
+        for thing in map(str, range(60))
+    ]
+    Path("mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    small = ["--val.tasks", "5", "--val.lengths", "--test-freq", "2", "--steps", "2"]
+    small += ["--rollout.tasks", "3", "--rollout.n", "3", "--updates-per-step", "1"]
+    small += ["--agent.max-answer-tokens", "9"]
+    assert main(["train", "demo", "--name", "own", "--tasks", "jsonl:mine.jsonl", *small]) == 0
+    card = capsys.readouterr().out
+    assert main(next_of(Path("runs/own"))) == 0
+    measured = rows(capsys.readouterr().out)
+    assert measured and measured == rows(card)
+
+
+STAGES = """preset = "two_stage"
+end_to_end = false
+[settings]
+updates_per_step = 1
+rollout.tasks = 2
+rollout.n = 2
+val.tasks = 8
+val.lengths = []
+[[stages]]
+train = "memory"
+steps = 1
+[[stages]]
+train = "answer"
+steps = 1
+"""
+
+
+def test_a_stage_is_measured_with_the_model_it_was_trained_beside(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("two.toml").write_text(STAGES)
+    assert main(["stages", "two.toml"]) == 0
+    cards = capsys.readouterr().out.split("Report card")[1:]
+    for name, card in zip(("1-memory", "2-answer"), cards, strict=True):
+        assert main(next_of(Path("runs/two") / name)) == 0
+        measured = rows(capsys.readouterr().out)
+        assert measured and measured.items() <= rows(card.partition("after       ")[0]).items()
+    Path("runs/two").rename("moved")  # both runs, wherever they are
+    assert main(["eval", "moved/2-answer", "--n", "4"]) == 0
+    said = capsys.readouterr().out
+    assert "moved/1-memory/model as memory" in said.replace("\n", "") and "FIXED" in said
+
+
 def test_a_run_is_continued_from_its_folder_alone(tmp_path, capsys):
     train(tmp_path, "one", "--tasks.chunks", "4")
     moved = (tmp_path / "one").rename(tmp_path / "moved")

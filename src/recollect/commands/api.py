@@ -80,12 +80,13 @@ def evaluate(
     settings = with_overrides(_settings(start, trained="model" not in options), options)
     with _needing("measuring a preset"):
         from recollect.commands.held_out import measure_held_out
+        from recollect.commands.stages.partner import with_partner
     from recollect.concurrency import outside_loops
     from recollect.display import open_console
 
-    return outside_loops(
-        lambda stop: measure_held_out(settings, open_console(quiet), stop, keep=True)
-    )
+    console = open_console(quiet)
+    with with_partner(settings, settings.folder / settings.name, console) as settings:
+        return outside_loops(lambda stop: measure_held_out(settings, console, stop, keep=True))
 
 
 def _side_by_side(

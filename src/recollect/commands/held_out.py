@@ -18,10 +18,16 @@ from recollect.concurrency import Stop
 from recollect.config.train import TrainConfig
 from recollect.display import open_console
 from recollect.display.figures import accuracy_table
+from recollect.display.numbers import estimate
+from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
 from recollect.train.loop import failures
+from recollect.train.metrics import validation_metrics
 from recollect.train.rollouts import Rollouts
 from recollect.train.watcher import Watcher
+
+REWARD = ("val/reward/mean", "val/reward/low", "val/reward/high")
+"""The metrics that are shown where the reward is not the accuracy."""
 
 
 def run_held_out(config: TrainConfig) -> int:
@@ -38,11 +44,21 @@ def measure_held_out(
     Episodes stay in memory only if `keep`: those of long texts are large.
     """
     groups: dict[int, list[Group]] = {}
+    rewards: list[str] = []
+
+    def measured(times: int, found: list[Group]) -> None:
+        if keep:
+            groups[times] = found
+        if times == 1 and isinstance(config.reward, MemoryDelta):
+            metrics = validation_metrics(found)
+            rewards.append(estimate(*(metrics[key] for key in REWARD)))
+
     with console.status("loading") as status:
-        kept = groups.__setitem__ if keep else lambda _times, _groups: None
-        lengths = stop.run(evaluate(config, StatusLine(status), kept))
+        lengths = stop.run(evaluate(config, StatusLine(status), measured))
     lines = [([f"{times}x the text"], result) for times, result in lengths.items()]
     console.print(accuracy_table([Text("Held-out accuracy", "bold")], lines))
+    if rewards:
+        console.print(f"\nreward   {rewards[0]}", highlight=False)
     return HeldOut(lengths, groups)
 
 

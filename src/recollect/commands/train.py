@@ -11,6 +11,7 @@ from rich.console import Console
 
 from recollect.accuracy import Accuracy
 from recollect.agents.base import part_name
+from recollect.commands.held_out import REWARD
 from recollect.commands.results import TrainResult
 from recollect.concurrency import Stop
 from recollect.config.modules import copy_sources
@@ -188,8 +189,7 @@ def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, s
     """Say how the reward changed, where it is not the accuracy."""
     if not isinstance(config.reward, MemoryDelta):
         return {}
-    keys = ("val/reward/mean", "val/reward/low", "val/reward/high")
-    found = [[row[key] for key in keys] for row in measured if row.get(keys[0]) is not None]
+    found = [[row[key] for key in REWARD] for row in measured if row.get(REWARD[0]) is not None]
     ends = (*found[:1], *found[1:][-1:])
     return {"reward": " to ".join(estimate(*row) for row in ends)}
 

@@ -61,9 +61,12 @@ def train_config(config: TrainConfig, options: EngineOptions, dry_run: bool) -> 
         open_console().print(show_plan(config))
         return 0
     with importing("training"):
+        from recollect.commands.stages.partner import with_partner
         from recollect.commands.train import run_training
+        from recollect.display import open_console
 
-    return run_training(config)
+    with with_partner(config, config.folder / config.name, open_console()) as config:
+        return run_training(config)
 
 
 def train_file(args: list[str], options: EngineOptions, dry_run: bool) -> int:
@@ -105,8 +108,11 @@ def evaluate(args: list[str]) -> int:
         config = read_config(args, "eval", "demo")
         with importing("measuring a preset"):
             from recollect.commands.held_out import run_held_out
+            from recollect.commands.stages.partner import with_partner
+            from recollect.display import open_console
 
-        return run_held_out(config)
+        with with_partner(config, config.folder / config.name, open_console()) as config:
+            return run_held_out(config)
     with importing():
         import shlex
 

@@ -32,6 +32,10 @@ def starting_point(name: str) -> TrainConfig:
         return replace(config, folder=folder.parent, name=folder.resolve().name)
     if path.is_dir() and name not in PRESETS:
         raise UserError(f"{name} is not the folder of a run: it has no config.json", "check it")
+    if name not in PRESETS and "/" in name:
+        raise UserError(
+            f"there is no run in {name}", "name the folder of a run, a file of settings or a preset"
+        )
     return preset(name)
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from rich.text import Text
 
 from recollect import files as disk
 from recollect.commands.cluster import train_and_report_on_cluster
+from recollect.commands.stages.partner import partner
 from recollect.commands.stages.plan import END_TO_END, Stage, StagePlan
 from recollect.commands.stages.record import (
     Result,
@@ -27,14 +26,11 @@ from recollect.commands.stages.record import (
     write_results,
     write_table,
 )
-from recollect.commands.stages.server import served
-from recollect.commands.stages.vllm import vllm_served
 from recollect.commands.train import train_and_report
 from recollect.config.train import MAY_CHANGE
 from recollect.display import Report, open_console
 from recollect.errors import UserError
 from recollect.files import plain
-from recollect.models.model import find_device
 
 
 def run_stages(plan: StagePlan) -> int:
@@ -66,26 +62,6 @@ def run_stage(stage: Stage, plan: StagePlan, console: Console) -> Report | int:
         if plan.cluster:
             return train_and_report_on_cluster(config, plan.cluster.overrides, plan.cluster.cpu)
         return train_and_report(config)
-
-
-@contextmanager
-def partner(stage: Stage, plan: StagePlan, console: Console) -> Iterator[str]:
-    """Have the fixed model answer at an address while the block runs: ours, or the user's."""
-    if not stage.folder:
-        yield stage.fixed
-        return
-    serve, cluster = plan.serve, plan.cluster
-    log = stage.config.folder / f"{stage.name}.server.log"
-    console.print(f"serving {stage.folder} (log: {log})", style="bright_black", markup=False)
-    if cluster and cluster.server == "vllm":
-        with vllm_served(stage.folder, cluster, log) as url:
-            yield url
-        return
-    if serve.dtype == "auto" and find_device(serve.device).type == "cpu":
-        # The same draws whatever is computed beside them: so one seed gives one table.
-        serve = dataclasses.replace(serve, dtype="float64")
-    with served(dataclasses.replace(serve, checkpoint=stage.folder), log) as url:
-        yield url
 
 
 def make_result(stage: Stage, report: Report) -> Result:
