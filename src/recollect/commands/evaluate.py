@@ -44,6 +44,7 @@ from recollect.policies.presence import check_servers
 from recollect.rewards.judge import strict_judge
 from recollect.runs.tracker_services import TrackerConfig
 from recollect.runs.trackers import check_trackers, open_trackers
+from recollect.tasks.base import notes_of
 
 VERDICTS = "verdicts.sqlite"
 SHOWN = 600
@@ -64,6 +65,9 @@ def evaluate(
     check_metrics(options.metrics)
     check_trackers(options.trackers)
     setup = set_up(options, known_agents(options), own)
+    for family in setup.grid.families.values():
+        for note in notes_of(family):
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
     folder = options.out or default_folder(options, own)
     if options.judge:
         check_servers({"judge": Endpoint(options.judge, options.judge_model)})

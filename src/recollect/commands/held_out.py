@@ -21,6 +21,7 @@ from recollect.display.figures import accuracy_table
 from recollect.display.numbers import estimate
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
+from recollect.tasks.base import notes_of
 from recollect.train.loop import failures
 from recollect.train.metrics import validation_metrics
 from recollect.train.rollouts import Rollouts
@@ -70,6 +71,8 @@ async def evaluate(
     """Measure at the training length, and at every multiple of it that the settings name."""
     rollouts = Rollouts.open(config, learns=False)
     for note in rollouts.roles.notes if config.models.fixed else ():
+        watcher.note(note)
+    for note in notes_of(config.tasks):
         watcher.note(note)
     try:
         found: dict[int, Accuracy] = {}

@@ -18,17 +18,24 @@ from recollect.config.parts import (
     with_metric,
 )
 from recollect.config.published import Arguments
+from recollect.config.rollout import ValidationConfig
 from recollect.errors import UserError
+from recollect.tasks.base import TaskFamily
+from recollect.tasks.files.columns import Rows
 
-PARTS = ("agent", "reward", "tasks", "metric")
+PARTS = ("agent", "reward", "tasks", "metric", "columns")
 CHOOSING = (
     "--agent, --reward, --tasks and --metric name another part: one of ours, module:Name or"
-    " path/to/file.py:Name. The fields of what you name are then the flags below."
+    " path/to/file.py:Name. The fields of what you name are then the flags below. --columns"
+    " question=q,context=doc,answers=a maps the columns of --tasks parquet:FILE."
 )
 
 
 def take_parts(args: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Take --agent, --reward, --tasks and --metric out of arguments: they decide other flags."""
+    """Take --agent, --reward, --tasks, --metric and --columns out of arguments.
+
+    They decide what other flags there are, or what these begin with.
+    """
     found: dict[str, str] = {}
     rest: list[str] = []
     left = list(args)
@@ -52,13 +59,40 @@ def with_parts(given: Arguments, names: dict[str, str]) -> Arguments:
     if "agent" in names:
         chosen["agent"] = agent_named(names["agent"], given.agent)
     if "tasks" in names:
-        chosen["tasks"] = tasks_named(names["tasks"], given.tasks)
+        tasks = chosen["tasks"] = tasks_named(names["tasks"], given.tasks)
+        if "columns" in names:
+            tasks = chosen["tasks"] = with_columns(tasks, names["columns"])
+        chosen["val"] = fitting(given.val, tasks)
+    elif "columns" in names:
+        chosen["tasks"] = with_columns(given.tasks, names["columns"])
     if "reward" in names:
         chosen["reward"] = reward_named(names["reward"], given.reward)
     if "metric" in names:
         metric = metric_named(names["metric"])
         chosen["reward"] = with_metric(chosen.get("reward", given.reward), metric)
     return replace(given, **chosen)
+
+
+def with_columns(tasks: TaskFamily, columns: str) -> TaskFamily:
+    """Map the columns of a table."""
+    if not isinstance(tasks, Rows):
+        raise UserError("--columns maps no table", "name one: --tasks parquet:FILE or dataset:NAME")
+    return replace(tasks, columns=columns)
+
+
+def fitting(val: ValidationConfig, tasks: TaskFamily) -> ValidationConfig:
+    """Measure a preset's own numbers of tasks and lengths only as far as other tasks have them."""
+    try:
+        size = tasks.size("test")
+    except UserError:  # columns that are mapped later, or a mistake that is reported then
+        return val
+    most = size or max(val.tasks, val.length_tasks)
+    fewer = replace(val, tasks=min(val.tasks, most), length_tasks=min(val.length_tasks, most))
+    try:
+        tasks.longer(2)
+    except UserError:  # texts of one length
+        return replace(fewer, lengths=tuple(times for times in val.lengths if times == 1))
+    return fewer
 
 
 def settings_registry() -> ConstructorRegistry:

@@ -19,6 +19,8 @@ from recollect.metrics import METRICS, Metric
 from recollect.rewards.base import Reward
 from recollect.rewards.function import as_reward
 from recollect.tasks.base import TaskFamily
+from recollect.tasks.files.columns import HELD_OUT
+from recollect.tasks.files.jsonl import Jsonl
 from recollect.tasks.function import as_family
 from recollect.tasks.named import OPENERS, open_family, parse_specs
 
@@ -77,8 +79,16 @@ def tasks_named(name: str, _current: Any, load: Loader = load) -> TaskFamily:
         specs = parse_specs(name)
         if len(specs) != 1:
             raise UserError(f"{name!r} names {len(specs)} families of tasks", "name one")
-        return open_family(specs[0])
+        return _trainable(open_family(specs[0]))
     return as_family(_named("family of tasks", name, dict.fromkeys(OPENERS, ""), load))
+
+
+def _trainable(family: TaskFamily) -> TaskFamily:
+    """Hold out a tenth of JSON lines of which none names a split: a run needs both."""
+    if isinstance(family, Jsonl) and family.file.is_file() and not family.size("train"):
+        halved = replace(family, held_out=HELD_OUT)
+        return halved if halved.size("train") else family
+    return family
 
 
 def metric_named(name: str, load: Loader = load) -> str | Metric:

@@ -29,7 +29,7 @@ from recollect.rewards.answers import AnswerReward
 from recollect.rewards.base import Reward
 from recollect.rewards.function import as_reward
 from recollect.runs.tracker_services import TrackerConfig
-from recollect.tasks.base import TaskFamily
+from recollect.tasks.base import TaskFamily, notes_of
 from recollect.tasks.function import as_family
 
 
@@ -208,7 +208,7 @@ class TrainConfig:
                 loss.scope != "turn" and loss.kind != "gspo"
             ),
         }
-        return tuple(note for note, holds in found.items() if holds)
+        return (*notes_of(self.tasks), *(note for note, holds in found.items() if holds))
 
 
 def check_name(name: str) -> None:

@@ -36,6 +36,9 @@ class EvalOptions:
     split: Literal["test", "train"] = "test"
     data: Path | None = None
     """Where the data of the task families are; by default the folder data."""
+    columns: str = ""
+    """For parquet:PATH and dataset:NAME: which column holds what, such as
+    question=q,context=doc,answers=a."""
     out: Path | None = None
     """Where everything is stored. The same command goes on where it was stopped."""
     concurrency: int = 32

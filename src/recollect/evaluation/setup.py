@@ -24,11 +24,14 @@ from recollect.evaluation.jobs import Grid
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions, choose_agents, split_names
 from recollect.tasks.base import TaskFamily
+from recollect.tasks.files.columns import Rows
 from recollect.tasks.function import as_family
 from recollect.tasks.named import OPENERS, TaskSpec, open_family, parse_specs, refuse
 
 WHEREABOUTS = ("url", "folder", "device")
 """Of a model, which may come back elsewhere."""
+ROWS = ("parquet", "dataset")
+"""Families whose columns a person can map."""
 PACKAGES = ("numpy", "torch", "transformers")
 """Whose versions can change a result."""
 
@@ -65,6 +68,8 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
     named = {str(s): s for word in options.tasks for s in parse_specs(word)}
     specs = {**named, **{name: TaskSpec(name) for name in own.tasks}}
     known = {**known, **own.agents}
+    if options.columns and not any(spec.name in ROWS for spec in named.values()):
+        raise UserError("--columns maps no table", "name one: --tasks parquet:FILE or dataset:NAME")
     if not specs:
         raise UserError("there are no tasks", "name some, such as --tasks recall@1k,4k")
     names = [*split_names(options.agents), *own.agents]
@@ -74,7 +79,7 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
         names = list(dict.fromkeys([*names, CLOSED_BOOK]))
     chosen = choose_agents(names, known, options.set)
     families: dict[str, TaskFamily] = {
-        **{name: _opened(spec, options.data) for name, spec in named.items()},
+        **{name: _opened(spec, options) for name, spec in named.items()},
         **own.tasks,
     }
     grid = Grid(families, list(chosen), options.n, options.seeds, options.split)
@@ -85,11 +90,13 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
     return Setup(specs, grid, chosen)
 
 
-def _opened(spec: TaskSpec, data: Path | None) -> TaskFamily:
+def _opened(spec: TaskSpec, options: EvalOptions) -> TaskFamily:
     """Open one of our families, or a user's own: module:Name, with a length if it has some."""
     own = f"{spec.name}:{spec.variant}"
     if spec.name in OPENERS or not is_named(own):
-        return open_family(spec, data)
+        family = open_family(spec, options.data)
+        mapped = options.columns and isinstance(family, Rows)
+        return replace(family, columns=options.columns) if mapped else family
     refuse(spec, "documents", "position")
     family = as_family(load(own))
     if spec.length is None:
@@ -147,6 +154,7 @@ def default_folder(options: EvalOptions, own: Own = NOTHING_OWN) -> Path:
         options.max_answer_tokens,
         options.set,
         options.closed_book,
+        *([options.columns] if options.columns else []),
     )
     brought = [_described(part) for part in (*own.tasks.values(), *own.agents.values())]
     digest = blake2b(repr((*asked, *brought)).encode(), digest_size=4).hexdigest()

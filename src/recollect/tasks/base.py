@@ -7,6 +7,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from recollect.foreign import shown
 from recollect.memory.corpus import Corpus
 from recollect.metrics import Metric
 from recollect.types import Task
@@ -55,3 +56,18 @@ class SharedBases(Protocol):
 
     def siblings(self, task: Task) -> Sequence[Task]:
         """Return the other tasks about a task's memories, of its split, always in one order."""
+
+
+@runtime_checkable
+class Described(Protocol):
+    """Tasks read from a user's own data, which say what was read, mapped and dropped."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """One line each."""
+
+
+def notes_of(family: TaskFamily) -> tuple[str, ...]:
+    """Return what a family says about its data, fit for a screen."""
+    found = family.notes if isinstance(family, Described) else ()
+    return tuple(shown(str(note)) for note in found) if isinstance(found, tuple | list) else ()

@@ -31,6 +31,14 @@ def deal(names: Sequence[str], train_fraction: float) -> dict[Split, list[int]]:
     for place, name in enumerate(names):
         trained = derive("split", name) % 10_000 < 10_000 * train_fraction
         parts["train" if trained else "test"].append(place)
+    if 0 < train_fraction < 1 and len(names) > 1:  # few names may all fall to one side
+        ordered = sorted(
+            range(len(names)), key=lambda place: derive("split", names[place]) % 10_000
+        )
+        if not parts["train"]:
+            parts = {"train": ordered[:1], "test": sorted(ordered[1:])}
+        elif not parts["test"]:
+            parts = {"train": sorted(ordered[:-1]), "test": ordered[-1:]}
     return parts
 
 

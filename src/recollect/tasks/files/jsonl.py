@@ -20,6 +20,7 @@ from recollect.files import loads
 from recollect.seeds import derive
 from recollect.tasks.base import Split
 from recollect.tasks.files.records import refuse_folder
+from recollect.tasks.splits import deal
 from recollect.types import Question, Task
 
 HELP = 'write {"text": "...", "question": "...", "answer": "..."}; docs/data.md has the rest'
@@ -27,11 +28,13 @@ HELP = 'write {"text": "...", "question": "...", "answer": "..."}; docs/data.md 
 
 @dataclass(frozen=True)
 class Jsonl:
-    """Tasks from a file of JSON lines; one that names no split is held out."""
+    """Tasks from a file of JSON lines; one that names no split is held out, unless some are not."""
 
     name: ClassVar[str] = "jsonl"
     metric: ClassVar[str] = "answer_match"
     file: Path = Path("data/jsonl/tasks.jsonl")
+    held_out: float = 1.0
+    """Of the lines that name no split, the share that is held out; training needs less than 1."""
 
     def size(self, split: Split) -> int:
         """Count the tasks of a split."""
@@ -67,6 +70,8 @@ class Jsonl:
         """Where every task's line starts, after checking all of them."""
         found: dict[Split, list[tuple[int, int]]] = {"train": [], "test": []}
         seen: dict[str, int] = {}
+        unsaid: list[tuple[int, int]] = []
+        names: list[str] = []
         refuse_folder(self.file, "name a file of JSON lines")
         try:
             file = self.file.open("rb")
@@ -84,9 +89,23 @@ class Jsonl:
                         other = f"{place}: the id {task.id!r} stands in line {seen[task.id]} too"
                         raise UserError(other, "give every line an id of its own")
                     seen[task.id] = number
-                    found[_split(record, place)].append((number, start))
+                    split = _split(record, place)
+                    if split is None:
+                        unsaid.append((number, start))
+                        names.append(task.id if "id" in record else str(number))
+                    else:
+                        found[split].append((number, start))
                 start += len(line)
+        for part, places in deal(names, 1 - self.held_out).items():
+            found[part] = sorted(found[part] + [unsaid[place] for place in places])
         return found
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was read, and how much of it is held out."""
+        train, test = self.size("train"), self.size("test")
+        counts = f"{train:,} for training and {test:,} held out"
+        return (f"{self.file}: {train + test:,} tasks read, {counts}",)
 
 
 def _loaded(line: bytes, place: str) -> dict[str, Any]:
@@ -100,11 +119,11 @@ def _loaded(line: bytes, place: str) -> dict[str, Any]:
     return record
 
 
-def _split(record: Mapping[str, Any], place: str) -> Split:
-    split = record.get("split", "test")
-    if split not in ("train", "test"):
+def _split(record: Mapping[str, Any], place: str) -> Split | None:
+    split = record.get("split")
+    if split not in ("train", "test", None):
         raise UserError(f"{place}: split is {split!r}", "write train or test, or leave it away")
-    return "train" if split == "train" else "test"
+    return split
 
 
 def parse_task(record: Mapping[str, Any], place: str) -> Task:
