@@ -95,8 +95,9 @@ def _opened(spec: TaskSpec, options: EvalOptions) -> TaskFamily:
     own = f"{spec.name}:{spec.variant}"
     if spec.name in OPENERS or not is_named(own):
         family = open_family(spec, options.data)
-        mapped = options.columns and isinstance(family, Rows)
-        return replace(family, columns=options.columns) if mapped else family
+        if options.columns and isinstance(family, Rows):
+            return replace(family, columns=options.columns)
+        return family
     refuse(spec, "documents", "position")
     family = as_family(load(own))
     if spec.length is None:
