@@ -272,7 +272,7 @@ class Server(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     httpd = HTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=httpd.serve_forever)
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{httpd.server_port}/v1"
     httpd.shutdown()

@@ -26,6 +26,11 @@ class ChatServer:
         return [request["messages"][-1]["content"] for request in self.asked]
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 256
+    """Connections that come at once: with the usual 5, others try again after whole seconds."""
+
+
 @contextmanager
 def chat_server(
     respond: Respond, models: tuple[str, ...] = ("tiny",), no_tokens: int = 404
@@ -64,9 +69,9 @@ def chat_server(
         def log_message(self, *args: Any) -> None:
             pass
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http = _Server(("127.0.0.1", 0), Handler)
     server = ChatServer(f"http://127.0.0.1:{http.server_address[1]}/v1")
-    thread = Thread(target=http.serve_forever, daemon=True)
+    thread = Thread(target=http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield server
