@@ -13,7 +13,6 @@ from recollect.commands.cluster_doctor import examine, judge
 from recollect.engines.verl.doctor.nodes import ask_nodes, check_answers
 from recollect.engines.verl.doctor.traps import TRAPS, Found
 from recollect.engines.verl.doctor.workers import Node, describe
-from recollect.engines.verl.launch.options import split_doctor
 from recollect.errors import UserError
 
 VERSIONS = {
@@ -76,12 +75,13 @@ def test_traps():
     assert len({trap.number for trap in TRAPS}) == len(TRAPS)
 
 
-def test_arguments():
-    assert split_doctor([]) == ("embedded", None)
-    assert split_doctor(["--engine", "verl", "--address", "auto"]) == ("verl", "auto")
-    for args in (["--address", "auto"], ["--address"], ["--engine", "verl", "more"]):
-        with pytest.raises(UserError):
-            split_doctor(args)
+def test_arguments(capsys):
+    assert main(["doctor", "--address", "auto"]) == 2
+    assert "add --engine verl" in capsys.readouterr().err
+    for args in (["--engine", "verl", "--address"], ["--engine", "verl", "more"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(["doctor", *args])
+        assert stopped.value.code == 2
 
 
 @pytest.mark.skipif(importlib.util.find_spec("verl") is not None, reason="verl is installed")
