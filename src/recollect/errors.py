@@ -8,6 +8,8 @@ recorded as failed there, with who caused it, instead of ending the run.
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,9 @@ class UserError(Exception):
 class AgentError(Exception):
     """What the agent itself caused: raise it in an agent, a tool or a reward for a reply that
     nothing can be made of. The episode fails, and earns the lowest reward in training."""
+
+    on_purpose = True
+    """Whether it is raised for what a model said, not for what the code around it does."""
 
 
 class OwnMistake(AgentError):
@@ -122,8 +127,10 @@ def place_of(error: BaseException) -> str:
     """Return `file:line` of the innermost frame in a user's own code; empty if there is none."""
     if isinstance(error, OwnMistake):
         return error.place
-    if isinstance(error, AgentError | ConnectionError | TimeoutError) or _from(error) in FOREIGN:
-        return ""  # raised on purpose, or by a server
+    if isinstance(error, ConnectionError | TimeoutError) or _from(error) in FOREIGN:
+        return ""  # a server's
+    if isinstance(error, AgentError) and error.on_purpose:
+        return ""
     place, step = "", error.__traceback__
     while step is not None:
         if is_own_code(name := step.tb_frame.f_code.co_filename):
@@ -139,6 +146,29 @@ def is_own_code(filename: str) -> bool:
     installed = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
     frozen = filename.startswith("<frozen ")
     return not installed and not frozen and not any(path.is_relative_to(p) for p in libraries)
+
+
+def called_by(item: Any) -> Any:
+    """Return the function that is called where a function, a partial or an object is."""
+    while isinstance(item, functools.partial):
+        item = item.func
+    if not inspect.isroutine(item):
+        item = type(item).__call__
+    return inspect.unwrap(item)
+
+
+def place_of_function(item: Any) -> str:
+    """Return where a function is defined; empty if it is not written in Python."""
+    code = getattr(called_by(item), "__code__", None)
+    return show_place(code.co_filename, code.co_firstlineno) if code else ""
+
+
+def place_of_class(kind: type) -> str:
+    """Return where a class is defined; empty if its source is not known."""
+    try:
+        return show_place(inspect.getsourcefile(kind) or "", inspect.getsourcelines(kind)[1])
+    except (OSError, TypeError):
+        return ""
 
 
 def show_place(filename: str, line: int) -> str:

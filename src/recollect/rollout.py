@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from recollect.agents.base import Agent, checked_answers, open_memory
+from recollect.agents.base import Agent, checked_answers, open_memory, part_name
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency import Deadline, OutOfTime, concurrently
-from recollect.errors import BoundaryError, UserError, boundary
+from recollect.errors import BoundaryError, OwnMistake, UserError, boundary, place_of
 from recollect.forks import Fork
+from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
 from recollect.rewards.base import Reward, Score
 from recollect.seeds import Key
@@ -131,7 +132,7 @@ class Rollout:
         episode.ops = memory.ops
         try:
             with boundary("agent"):
-                answers = await self.agent.run(episode.task, chats, memory)
+                answers = await self._answers(episode.task, chats, memory)
                 episode.answers = checked_answers(self.agent, answers, len(episode.task.questions))
             chats.settle(len(episode.task.questions))
             with boundary("reward"):
@@ -141,6 +142,21 @@ class Rollout:
                 memory.close()
         with boundary("reward"):
             _enter(episode, score)
+
+
+    async def _answers(self, task: Task, chats: Chats, memory: Memory) -> list[str]:
+        """Run the agent; what would end the whole run is its own mistake."""
+        try:
+            return await self.agent.run(task, chats, memory)
+        except SystemExit as error:
+            what = f"the agent {part_name(self.agent)} ended Python (SystemExit: {error.code})"
+            raise OwnMistake(what, place_of(error)) from error
+        except asyncio.CancelledError as error:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise  # the run's own doing: it was stopped, or its time is over
+            what = f"the agent {part_name(self.agent)} awaited something that was cancelled"
+            raise OwnMistake(what, place_of(error)) from None
 
 
 def _failure(error: BoundaryError | OutOfTime, deadline: Deadline, finished: bool) -> Failure:

@@ -14,13 +14,15 @@ from recollect.agents.estimates import USUAL, Lengths, Work
 from recollect.agents.resources import Resources
 from recollect.chat.chat import Chats, Reply
 from recollect.chat.rendering import Tokenizer
-from recollect.errors import OwnMistake, show_place
+from recollect.errors import OwnMistake, place_of_class, place_of_function
 from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
 from recollect.policies.client import Endpoint
 from recollect.types import Task
 
 T = TypeVar("T")
+MEMORY = ("ops", "snapshot", "fork", "close")
+"""What every memory has."""
 
 
 @runtime_checkable
@@ -33,7 +35,8 @@ class Agent(Protocol):
 
 @runtime_checkable
 class Remembers(Protocol):
-    """An agent that chooses its memory; without this method it is given a `TextMemory`."""
+    """An agent that chooses its memory. Without this method it is given what its setting `memory`
+    makes, such as a class of memories, and without such a setting a `TextMemory`."""
 
     def new_memory(self, task: Task) -> Memory:
         """Open the memory one episode starts with; the rollout closes it."""
@@ -89,7 +92,19 @@ class Asks(Protocol):
 
 def open_memory(agent: Agent, task: Task) -> Memory:
     """Open the memory that an episode starts with."""
-    return agent.new_memory(task) if isinstance(agent, Remembers) else TextMemory()
+    if isinstance(agent, Remembers):
+        return agent.new_memory(task)
+    found: Memory = kept_by(agent)()
+    if missing := [name for name in MEMORY if not hasattr(found, name)]:
+        what = f"{type(found).__name__} is no memory: it has no {', '.join(missing)}"
+        raise OwnMistake(what, place_of_class(type(found)))
+    return found
+
+
+def kept_by(agent: object) -> Any:
+    """Return what makes an agent's memories: its setting `memory`, or else one text."""
+    own = getattr(agent, "memory", None)
+    return own if callable(own) else TextMemory
 
 
 def checked_answers(agent: Agent, answers: Any, questions: int) -> list[str]:
@@ -101,6 +116,7 @@ def checked_answers(agent: Agent, answers: Any, questions: int) -> list[str]:
         wrong = f"{len(answers)} answers to {questions} questions"
     elif strange := [answer for answer in answers if not isinstance(answer, str)]:
         hint = ": return the reply's text" if isinstance(strange[0], Reply) else ""
+        hint = ": await it" if inspect.isawaitable(strange[0]) else hint
         wrong = f"{strange[0]!r:.80} among its answers, not a list of answers as texts{hint}"
     if wrong:
         raise OwnMistake(f"the agent {part_name(agent)} returned {wrong}", place_of_agent(agent))
@@ -110,20 +126,23 @@ def checked_answers(agent: Agent, answers: Any, questions: int) -> list[str]:
 def part_name(part: object) -> str:
     """Name a part of a run for people: a class, or the function that stands for one."""
     function = getattr(part, "function", None)
-    return function.__name__ if inspect.isroutine(function) else type(part).__name__
+    if inspect.isroutine(getattr(function, "func", None)):  # of a partial
+        function = function.func
+    if function is not None and not inspect.isroutine(function):
+        return type(function).__name__
+    return function.__name__ if function is not None else type(part).__name__
 
 
-def place_of_agent(agent: object) -> str:
+def place_of_agent(agent: Agent) -> str:
     """Return where an agent's function is defined."""
-    function = inspect.unwrap(getattr(agent, "function", None) or type(agent).run)  # type: ignore[attr-defined]
-    code = getattr(function, "__code__", None)
-    return show_place(code.co_filename, code.co_firstlineno) if code else ""
+    return place_of_function(getattr(agent, "function", None) or agent.run)
 
 
 def memory_kind(agent: object) -> type | None:
     """Return the class of an agent's memories; None if its method does not say."""
     if not isinstance(agent, Remembers):
-        return TextMemory
+        own = kept_by(agent)
+        return own if inspect.isclass(own) else None
     try:
         kind = get_type_hints(agent.new_memory).get("return")
     except NameError:  # annotated with a name that only a type checker imports

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from recollect.agents.base import Agent
 from recollect.chat.chat import Chats
-from recollect.errors import UserError
+from recollect.errors import UserError, called_by
 from recollect.memory.text import TextMemory
 from recollect.types import Task
 
@@ -25,9 +26,12 @@ class FunctionAgent:
     """A function as an agent; its memory is one text."""
 
     function: AgentFunction
+    memory: Callable[..., Any] = TextMemory
+    """What an episode starts with: a class of memories, such as mine:Notes."""
 
     def __repr__(self) -> str:
-        return f"FunctionAgent({self.function.__module__}:{self.function.__qualname__})"
+        own = "" if self.memory is TextMemory else f", {shown(self.memory)}"
+        return f"FunctionAgent({shown(self.function)}{own})"
 
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
         """Call the function."""
@@ -37,17 +41,20 @@ class FunctionAgent:
 def as_agent(item: Any) -> Agent:
     """Make an agent of a function, a class or an instance; refuse anything else."""
     found = made(item, "agent", HOW) if inspect.isclass(item) else item
-    if inspect.isroutine(found):
-        _check_function(found, found.__name__)
-        return FunctionAgent(found)
-    if not isinstance(found, Agent):
+    if isinstance(found, Agent):
+        _check_function(found.run, f"{type(found).__name__}.run")
+        return found
+    if not callable(found):
         raise UserError(f"{show(item)} is not an agent: it has no method run", HOW)
-    _check_function(found.run, f"{type(found).__name__}.run")
-    return found
+    _check_function(found, show(item))
+    return FunctionAgent(found)
 
 
 def _check_function(function: Any, name: str) -> None:
-    if not inspect.iscoroutinefunction(inspect.unwrap(function)):
+    called = called_by(function)
+    if inspect.isasyncgenfunction(called):
+        raise UserError(f"{name} is not an agent: it yields, and must return a list", HOW)
+    if not inspect.iscoroutinefunction(called):
         raise UserError(f"{name} is not an agent: it is not async", HOW)
     check_arguments(function, name, ("task", "chats", "memory"), HOW)
 
@@ -79,4 +86,16 @@ def check_arguments(function: Any, name: str, given: tuple[str, ...], how: str) 
 
 def show(item: Any) -> str:
     """Name a class, a function or any other object for people."""
+    if isinstance(item, functools.partial):
+        return f"partial of {show(item.func)}"
     return str(getattr(item, "__qualname__", None) or f"{item!r:.80}")
+
+
+def shown(function: Any) -> str:
+    """Write what can be called in one way only, without its address in memory."""
+    if isinstance(function, functools.partial):
+        given = [*map(repr, function.args), *(f"{k}={v!r}" for k, v in function.keywords.items())]
+        return f"partial({', '.join([shown(function.func), *given])})"
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return f"{function.__module__}:{function.__qualname__}"
+    return repr(function) if is_dataclass(function) else shown(type(function))

@@ -59,6 +59,8 @@ class Reply:
 class ContextFull(AgentError):
     """A context has no room left for a reply."""
 
+    on_purpose = False
+
 
 @dataclass
 class Chats:
@@ -164,6 +166,10 @@ class Chat:
     ) -> Reply:
         """Append messages, let the model reply, and return the reply; texts are user messages."""
         messages = tuple(map(_message, said))
+        if not messages and not self.context.turns:
+            raise TypeError("say needs a text: a chat cannot begin with a reply")
+        if max_tokens is not None and max_tokens < 1:
+            raise ValueError(f"max_tokens is {max_tokens}: a reply has at least 1")
         with boundary("render"):
             ids = self.render(*messages)
         room = self.room - len(ids)

@@ -7,6 +7,7 @@ a run that they ask for.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import importlib
@@ -15,6 +16,7 @@ import re
 import socket
 import sys
 import sysconfig
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,12 +25,12 @@ from types import ModuleType
 from typing import Any
 
 from recollect import files as disk
-from recollect.errors import UserError, place_of
+from recollect.errors import UserError, place_of, show_place
 
 Loader = Callable[[str], Any]
 """Returns what `module:Name` names."""
-_NAMED = re.compile(r"(?P<module>[^:\n]+):(?P<name>[A-Za-z_][\w.]*)")
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_NAMED = re.compile(r"(?P<module>[^:\n]+):(?P<name>[^\W\d]\w*(\.[^\W\d]\w*)*)")
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def is_named(text: str) -> bool:
@@ -50,7 +52,7 @@ def load(text: str, folder: Path | None = None) -> Any:
         )
     module = import_own(found["module"], folder)
     value: Any = module
-    for part in found["name"].split("."):
+    for part in unicodedata.normalize("NFKC", found["name"]).split("."):  # as Python reads names
         if not hasattr(value, part):
             own = [name for name, item in vars(module).items() if _is_public(module, name, item)]
             close = difflib.get_close_matches(part, own, 3) or sorted(own)
@@ -69,12 +71,15 @@ def import_own(name: str, folder: Path | None = None) -> ModuleType:
         path = here / Path(name).expanduser()
         if not path.is_file():
             raise UserError(f"there is no file {name}", "name an existing file, as file.py:Name")
-        if not _MODULE.fullmatch(path.stem):
+        if not path.stem.isidentifier():
             raise UserError(
                 f"{name} cannot be imported under the name {path.stem!r}",
                 "give the file a name of letters, digits and underscores",
             )
-        return _import(path.stem, path.resolve().parent)
+        module, root = path.stem, path.resolve().parent
+        while (root / "__init__.py").is_file():  # of a package, so that it may import relatively
+            module, root = f"{root.name}.{module}", root.parent
+        return _import(module, root)
     first = name.partition(".")[0]
     if first == "recollect":
         return _import(name, None)
@@ -110,9 +115,10 @@ def _import(name: str, root: Path | None, searched: Path | None = None) -> Modul
 def _failed(name: str, error: BaseException) -> UserError:
     """Say where the import of a module failed."""
     place = place_of(error)
+    said = str(error)
     if isinstance(error, SyntaxError) and error.filename:
-        place = f"{error.filename}:{error.lineno}"
-    what = error.what if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        place, said = show_place(error.filename, error.lineno or 1), error.msg
+    what = error.what if isinstance(error, UserError) else f"{type(error).__name__}: {said}"
     return UserError(f"{place or name}: {what} (while importing {name})", "correct that line")
 
 
@@ -158,29 +164,54 @@ class Source:
     sha256: str
     installed: bool
     """Whether it came from site-packages: then every node has to have it installed."""
+    late: bool = False
+    """Whether it was not imported yet: a function that runs later does."""
+
+
+def name_of(value: Any) -> str:
+    """Return the module:Name under which a value can be loaded; empty if there is none.
+
+    What has no name of its own, such as a partial or a function made by another one, has the name
+    that a module gives it.
+    """
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    owner = getattr(value, "__self__", None)
+    method = owner is not None and not inspect.isclass(owner) and not inspect.ismodule(owner)
+    if _NAMED.fullmatch(f"{module}:{name}") and not method:
+        return f"{module}:{name}"
+    for own in (m for m in sys.modules.copy().values() if isinstance(m, ModuleType)):
+        names = [name for name, item in vars(own).items() if item is value]
+        if names and _is_users(own):
+            return f"{own.__name__}:{names[0]}"
+    return ""
 
 
 def sources(items: Iterable[Any]) -> list[Source]:
     """Return the sources of users' classes and functions, with what they import beside them."""
     found: dict[str, Source] = {}
-    left = [sys.modules.get(item.__module__) for item in items]
+    named = {name for i in items for name in (str(i.__module__), name_of(i).partition(":")[0])}
+    left = {name: path for name in named if (path := _file_of(name))}
     while left:
-        module = left.pop()
-        if module is None or module.__name__ in found or not _is_users(module):
-            continue
-        source = found[module.__name__] = _source(module)
-        left.append(sys.modules.get(module.__name__.rpartition(".")[0]))
-        if not source.installed:
-            left += _beside(module, source)
+        name, path = left.popitem()
+        source = found[name] = _source(name, path)
+        near = {parent: _file_of(parent) for parent in [name.rpartition(".")[0]]}
+        near |= {} if source.installed else _beside(source)
+        left |= {name: path for name, path in near.items() if path and name not in found}
     return [found[name] for name in sorted(found)]
 
 
-def _source(module: ModuleType) -> Source:
-    path = Path(str(module.__file__)).resolve()
-    depth = module.__name__.count(".") + (path.name == "__init__.py")
+def _file_of(name: str) -> Path | None:
+    """Return the file of a module of the user's that is imported."""
+    module = sys.modules.get(name)
+    return Path(str(module.__file__)).resolve() if module and _is_users(module) else None
+
+
+def _source(name: str, path: Path) -> Source:
+    depth = name.count(".") + (path.name == "__init__.py")
     relative = Path(*path.parts[-1 - depth :])
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Source(module.__name__, path, relative.as_posix(), digest, _is_installed(path))
+    late = name not in sys.modules
+    return Source(name, path, relative.as_posix(), digest, _is_installed(path), late)
 
 
 def _is_users(module: ModuleType) -> bool:
@@ -198,17 +229,41 @@ def _is_installed(path: Path) -> bool:
     return not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
 
 
-def _beside(module: ModuleType, source: Source) -> list[ModuleType | None]:
-    """Return the modules that one refers to and that lie below the same root."""
+def _beside(source: Source) -> dict[str, Path]:
+    """Return the modules that one imports, maybe only later, and that lie below the same root."""
     root = source.path.parents[source.relative.count("/")]
-    names = set()
-    for item in vars(module).values():
-        if inspect.ismodule(item):
-            names.add(item.__name__)
-        elif isinstance(getattr(item, "__module__", None), str):
-            names.add(item.__module__)
-    modules = [sys.modules.get(name) for name in names]
-    return [m for m in modules if m is not None and _is_users(m) and _lies_in(m, root)]
+    names = set(_imported(source))
+    for item in vars(sys.modules[source.module]).values() if not source.late else ():
+        named = item if inspect.ismodule(item) else getattr(item, "__module__", "")
+        names.add(str(getattr(named, "__name__", named)))
+    files = {name: _file_of(name) or _file_below(root, name) for name in names if name}
+    return {
+        name: path
+        for name, path in files.items()
+        if path and path.is_relative_to(root) and not _is_installed(path)
+    }
+
+
+def _file_below(root: Path, name: str) -> Path | None:
+    """Return where a module that is not imported would lie; looking for it imports nothing."""
+    below = root.joinpath(*name.split("."))
+    found = (below.with_name(f"{below.name}.py"), below / "__init__.py")
+    return next((path for path in found if name not in sys.modules and path.is_file()), None)
+
+
+def _imported(source: Source) -> Iterator[str]:
+    """Yield the names in a module's import statements, wherever they are in it."""
+    package = source.module if source.path.name == "__init__.py" else ""
+    package = package or source.module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source.path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+            above = ".".join(parents) if node.level else ""
+            base = ".".join(filter(None, (above, node.module or "")))
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 def table_of(found: Iterable[Source]) -> dict[str, dict[str, str]]:
@@ -216,6 +271,7 @@ def table_of(found: Iterable[Source]) -> dict[str, dict[str, str]]:
     return {
         source.module: {"sha256": source.sha256}
         | ({} if source.installed else {"file": f"code/{source.relative}"})
+        | ({"imported": "late"} if source.late else {})
         for source in found
     }
 
@@ -241,6 +297,8 @@ def import_stored(table: Mapping[str, Mapping[str, str]], folder: Path) -> None:
                 "define it in a file of its own and name it as module:Name",
             )
         module = sys.modules.get(name)
+        if module is None and table[name].get("imported") == "late":
+            continue
         if module is None:
             root = (folder / "code").resolve() if "file" in table[name] else None
             module = _import(name, root)

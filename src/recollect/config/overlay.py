@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from recollect.agents.base import Agent
 from recollect.agents.function import FunctionAgent
-from recollect.config.modules import Loader, is_named, load
+from recollect.config.modules import Loader, is_named, load, name_of
 from recollect.config.parts import agent_named, reward_named, tasks_named
 from recollect.errors import UserError
 from recollect.rewards.base import Reward
@@ -112,6 +113,8 @@ def _value(hint: Any, current: Any, value: Any, where: Where, dotted: str, load:
     if isinstance(value, Mapping) and CLASS in value:
         rest = {key: item for key, item in value.items() if key != CLASS}
         part = _part(hint, current, value[CLASS], where, dotted, load)
+        if rest and not dataclasses.is_dataclass(part):
+            return _constructed(type(part), rest, where, dotted)
         return overlay(part, rest, where, f"{dotted}.", load) if rest else part
     if hint in PARTS and isinstance(value, str):
         return _part(hint, current, value, where, dotted, load)
@@ -142,6 +145,18 @@ def _part(hint: Any, current: Any, name: Any, where: Where, dotted: str, load: L
         return made() if inspect.isclass(made) else made
     except UserError as error:
         raise UserError(f"{where(dotted)}: {dotted}: {error.what}", error.fix) from error
+
+
+def _constructed(kind: type, settings: Mapping[str, Any], where: Where, dotted: str) -> Any:
+    """Make an object of a plain class from the arguments that it was made with."""
+    try:
+        return kind(**settings)
+    except Exception as error:
+        raise UserError(
+            f"{where(dotted)}: {dotted}: {kind.__name__} cannot be made again"
+            f" ({type(error).__name__}: {error})",
+            f"make {kind.__name__} a frozen dataclass: its fields are then its settings",
+        ) from error
 
 
 def _functions(hint: Any, value: Any, where: Where, dotted: str, load: Loader) -> Any:
@@ -205,18 +220,23 @@ def to_table(value: Any, hint: Any = None) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [to_table(item) for item in value]
     if inspect.isroutine(value) or inspect.isclass(value):
-        return f"{value.__module__}:{value.__qualname__}"
+        return name_of(value) or f"{value.__module__}:{value.__qualname__}"
+    if isinstance(value, functools.partial):
+        return name_of(value) or f"functools:{value.func!r:.80}"
     return _object(value, hint)
 
 
 def _object(value: Any, hint: Any) -> dict[str, Any]:
     """Write an object as the settings that it is made of, with its class where that is open."""
     kind = type(value)
+    if not dataclasses.is_dataclass(kind) and (own_name := name_of(value)):
+        return {CLASS: own_name}
     hints = hints_of(kind)
     names = [name for name in _settings(kind) if hasattr(value, name)]
     named = f"{kind.__module__}:{kind.__qualname__}"
     if isinstance(value, _FUNCTIONS):
         named = to_table(value.function)
+        named = named[CLASS] if isinstance(named, dict) else named
         names.remove("function")
     own = {name: to_table(getattr(value, name), hints.get(name)) for name in names}
     return own if hint is kind else {CLASS: named, **own}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -120,6 +121,9 @@ def _named(what: str, name: str, known: Mapping[str, str], load: Loader) -> Any:
         return load(known[name])
     if is_named(name):
         return load(name)
+    file = name.rstrip(":").removesuffix(".py")
+    if Path(f"{file}.py").is_file():
+        raise UserError(f"{name} names a file, and no {what} in it", f"write {file}.py:Name")
     close = difflib.get_close_matches(name, known, 3) or list(known)
     raise UserError(
         f"there is no {what} {name!r}",

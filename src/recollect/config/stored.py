@@ -9,6 +9,7 @@ Reading imports our own modules, and those of the user that the file names with 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
 from collections.abc import Iterator, Mapping
@@ -75,6 +76,11 @@ def _loader(path: Path, code: Mapping[str, Any]) -> modules.Loader:
 
     def load(text: str) -> Any:
         module, _, name = text.partition(":")
+        if "<" in name:
+            raise UserError(
+                f"{path} names {text}, which no module has: it was made inside of a function",
+                "assign it to a name at the top level of its module, and start the run again",
+            )
         if module in code:
             return modules.load(text)
         if not module.startswith("recollect.") or "." in name:
@@ -105,8 +111,11 @@ def _items(value: Any) -> Iterator[Any]:
         yield from (item for own in value.values() for item in _items(own))
     elif isinstance(value, list | tuple | set | frozenset):
         yield from (item for own in value for item in _items(own))
+    elif isinstance(value, functools.partial):
+        yield value
+        yield from _items((value.func, *value.args, value.keywords))
     elif not isinstance(value, str | int | float | NoneType | Path):
-        yield type(value)
+        yield type(value) if dataclasses.is_dataclass(value) else value
         if dataclasses.is_dataclass(value):
             own_fields = dataclasses.fields(value)
             yield from (i for spec in own_fields for i in _items(getattr(value, spec.name, None)))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import numbers
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recollect.agents.function import check_arguments, made, show
-from recollect.errors import OwnMistake, UserError, show_place
+from recollect.agents.function import check_arguments, made, show, shown
+from recollect.errors import OwnMistake, UserError, place_of_function
 from recollect.memory.base import Memory
 from recollect.metrics import QuestionScore
 from recollect.rewards.base import Reward, Score
@@ -29,7 +30,7 @@ class FunctionReward:
     function: RewardFunction
 
     def __repr__(self) -> str:
-        return f"FunctionReward({self.function.__module__}:{self.function.__qualname__})"
+        return f"FunctionReward({shown(self.function)})"
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Call the function; a number is the episode's reward."""
@@ -65,10 +66,8 @@ def as_score(found: Any, function: Any) -> Score:
         return found
     if isinstance(found, numbers.Real):
         return Score(float(found))
-    called = function if inspect.isroutine(function) else type(function).__call__
-    code = getattr(inspect.unwrap(called), "__code__", None)
-    place = show_place(code.co_filename, code.co_firstlineno) if code else ""
-    raise OwnMistake(f"the reward returned {found!r:.80}, neither a number nor a Score", place)
+    what = f"the reward returned {found!r:.80}, neither a number nor a Score"
+    raise OwnMistake(what, place_of_function(function))
 
 
 def as_reward(item: Any) -> Reward:
@@ -77,4 +76,5 @@ def as_reward(item: Any) -> Reward:
     if not callable(found):
         raise UserError(f"{show(item)} is not a reward: it cannot be called", HOW)
     check_arguments(found, show(item), ("episode", "memory"), HOW)
-    return FunctionReward(found) if inspect.isroutine(found) else found
+    plain = inspect.isroutine(found) or isinstance(found, functools.partial)
+    return FunctionReward(found) if plain else found

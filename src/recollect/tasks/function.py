@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from recollect.errors import UserError, show_place
+from recollect.errors import UserError, called_by, place_of_function
 from recollect.metrics import Metric
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.splits import deal, pick
@@ -35,12 +36,13 @@ class FunctionTasks:
     """How answers are scored first: the name of a metric, or a function."""
 
     def __repr__(self) -> str:
-        return f"FunctionTasks({self.function.__module__}:{self.function.__qualname__})"
+        own = called_by(self.function)
+        return f"FunctionTasks({own.__module__}:{own.__qualname__})"
 
     @property
     def name(self) -> str:
         """The function's name."""
-        return self.function.__name__
+        return str(called_by(self.function).__name__)
 
     def size(self, split: Split) -> int:
         """Count the tasks of a split."""
@@ -71,8 +73,7 @@ class FunctionTasks:
         tasks = list(found) if isinstance(found, Iterable) else [found]
         for task in tasks:
             if not isinstance(task, Task):
-                code = inspect.unwrap(self.function).__code__
-                place = show_place(code.co_filename, code.co_firstlineno)
+                place = place_of_function(self.function)
                 raise UserError(f"{place}: {self.name} returned {task!r:.80}, no Task", HOW)
         return tasks
 
@@ -80,7 +81,7 @@ class FunctionTasks:
 def as_family(item: Any) -> TaskFamily:
     """Make a family of a function, a class or an instance; refuse anything else."""
     name = str(getattr(item, "__qualname__", None) or f"{item!r:.80}")
-    if inspect.isroutine(item):
+    if inspect.isroutine(item) or isinstance(item, functools.partial):
         required = [p for p in inspect.signature(item).parameters.values() if p.default is p.empty]
         if len(required) > 1:
             raise UserError(f"{name} takes {len(required)} arguments, not one split", HOW)

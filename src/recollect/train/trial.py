@@ -7,22 +7,25 @@ says the same, so that it needs no model.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import gc
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from recollect.agents.base import is_ours
+from recollect.agents.base import is_ours, part_name
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
 from recollect.config.roles import ROLES, ModelsConfig
 from recollect.config.train import TrainConfig
-from recollect.errors import UserError
+from recollect.errors import UserError, place_of, place_of_function
 from recollect.memory.base import Memory
 from recollect.policies.bytes import Utf8Tokenizer
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.base import Reward, Score
 from recollect.rollout import Rollout
 from recollect.train.wiring import make_agent, make_reward
-from recollect.types import Episode, Failure
+from recollect.types import Episode, Failure, Task
 
 EPISODES = 4
 """A model may say what an agent cannot read: only a mistake that all episodes make stops a run."""
@@ -41,12 +44,13 @@ def needs_trial(config: TrainConfig) -> bool:
 
 async def try_out(config: TrainConfig, rollout: Rollout) -> None:
     """Run a few episodes; refuse a run whose code fails in all of them, or that trains nothing."""
-    task = config.tasks.task(0, config.seed, "train")
-    [episodes] = await rollout.groups([task], EPISODES, (config.seed, "trial"))
+    task = first_task(config)
+    with _unawaited():
+        [episodes] = await rollout.groups([task], EPISODES, (config.seed, "trial"))
     if found := mistake(episodes):
         raise UserError(
             f"{found.place}: {found.kind}: {found.message} (in a trial episode)",
-            "correct it, then type the same command",
+            _fix(found, "correct it, then type the same command"),
         )
     refuse_silent(config.models, episodes)
 
@@ -60,15 +64,47 @@ def rehearse(config: TrainConfig) -> list[str]:
     own = not is_ours(config.reward)
     reward: Reward = make_reward(config, dict.fromkeys(ROLES, model)) if own else NoReward()
     rollout = Rollout(make_agent(config), dict.fromkeys(ROLES, model), reward, timeout=60)
-    task = config.tasks.task(0, config.seed, "train")
-    [episodes] = asyncio.run(rollout.groups([task], 1, (config.seed, "rehearsal")))
+    task = first_task(config)
+    with _unawaited():
+        [episodes] = asyncio.run(rollout.groups([task], 1, (config.seed, "rehearsal")))
     refuse_silent(config.models, episodes)
     found = mistake(episodes)
     if found is None:
         return []
     if found.kind in PLAIN:
-        raise UserError(f"{found.place}: {found.kind}: {found.message}", "correct that line")
+        what = f"{found.place}: {found.kind}: {found.message}"
+        raise UserError(what, _fix(found, "correct that line"))
     return [f"{found.place}: {found.kind}: {found.message}, after a model that says {SAID!r}"]
+
+
+def first_task(config: TrainConfig) -> Task:
+    """Make a family's first task; refuse one that a user's own code fails to make."""
+    try:
+        task = config.tasks.task(0, config.seed, "train")
+    except UserError:
+        raise
+    except Exception as error:
+        if not (place := place_of(error)):
+            raise
+        raise UserError(f"{place}: {type(error).__name__}: {error}", "correct that line") from error
+    if not isinstance(task, Task):
+        name = part_name(config.tasks)
+        place = place_of_function(config.tasks.task)
+        raise UserError(f"{place}: {name}.task returned {task!r:.80}, no Task", "return a Task")
+    return task
+
+
+@contextmanager
+def _unawaited() -> Iterator[None]:
+    """Keep Python from warning of replies that were never awaited: the mistake is told anyway."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        yield
+        gc.collect()
+
+
+def _fix(found: Failure, usual: str) -> str:
+    return "await it" if "'coroutine' object" in found.message else usual
 
 
 @dataclass(frozen=True)
@@ -91,8 +127,13 @@ def mistake(episodes: Sequence[Episode]) -> Failure | None:
 def refuse_silent(models: ModelsConfig, episodes: Sequence[Episode]) -> None:
     """Refuse a run in which only fixed models speak: it would train nothing."""
     spoken = {c.role for e in episodes if e.ok for c in e.contexts if c.turns}
+    learning, speaking = " and ".join(models.learning), " and ".join(sorted(spoken))
+    if not spoken and all(episode.ok for episode in episodes):
+        raise UserError(
+            "nothing would be trained: the agent answers without asking a model",
+            "let it say something in a chat: await chats.open().say(...)",
+        )
     if spoken and spoken.isdisjoint(models.learning):
-        learning, speaking = " and ".join(models.learning), " and ".join(sorted(spoken))
         raise UserError(
             f"nothing would be trained: {learning} learns, and the agent speaks as {speaking} only",
             f"set --models.{sorted(spoken)[0]} trainable, or choose another agent",
