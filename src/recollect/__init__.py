@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from recollect.commands.results import HeldOut as HeldOut
     from recollect.commands.results import TrainResult as TrainResult
     from recollect.config.train import TrainConfig as TrainConfig
+    from recollect.errors import AgentError as AgentError
     from recollect.errors import UserError as UserError
     from recollect.memory.base import Memory as Memory
     from recollect.memory.corpus import Corpus as Corpus
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Accuracy",
     "Agent",
+    "AgentError",
     "AnswerReward",
     "BankAgent",
     "CallbackAgent",
@@ -130,7 +132,7 @@ _HOMES = {
     "commands.api": ("evaluate", "preset"),
     "commands.results": ("EvalResult", "HeldOut", "TrainResult"),
     "config.train": ("TrainConfig",),
-    "errors": ("UserError",),
+    "errors": ("AgentError", "UserError"),
     "memory.base": ("Memory",),
     "memory.corpus": ("Corpus",),
     "memory.entries": ("Draft",),

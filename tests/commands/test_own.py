@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recollect.cli import main
+from recollect.config.stored import read_settings
 from recollect.runs.run import read_episodes, read_metrics
 from tests.support.own import own_folder
 
@@ -62,6 +63,37 @@ def test_a_metric_and_a_list_of_tasks_may_be_yours(here):
     assert train("--metric", "mine:close_enough", "--tasks", "mine:listed", "--val.tasks", "3") == 0
     table = json.loads(Path("runs/demo/config.json").read_text())
     assert table["reward"]["metric"] == "mine:close_enough"
+
+
+def test_a_class_with_a_tool_a_memory_and_a_reward_of_its_own_is_trained_and_resumed(here):
+    words = ["--agent", "mine:Seeker", "--tools", "mine:shout,mine:whisper"]
+    words += ["--memory", "mine:Notebook", "--reward", "mine:Thrifty", "--reward.price", "0.5"]
+    words += ["--agent.limits.max-assistant-turns", "3", "--tasks", "mine:Chess"]
+    assert train(*words) == 0
+    table = json.loads(Path("runs/demo/config.json").read_text())
+    assert table["agent"]["tools"] == ["mine:shout", "mine:whisper"]
+    assert table["agent"]["memory"] == "mine:Notebook" and table["reward"]["price"] == 0.5
+    row = read_metrics(Path("runs/demo"))[-1]
+    assert row["score/edits"] == 3 and row["contexts/per_episode"] == 4
+    read = read_settings(Path("runs/demo/config.json"))
+    assert [tool.name for tool in read.agent.tools] == ["shout", "whisper"]
+    assert read.agent.memory.__name__ == "Notebook" and read.agent.limits.max_assistant_turns == 3
+    assert main(["train", "runs/demo", "--steps", "3"]) == 0  # from its folder, unchanged
+    assert [row["step"] for row in read_metrics(Path("runs/demo"))] == [0, 1, 2, 3]
+
+
+def test_tools_and_memories_of_yours_go_to_our_agents_and_to_functions(here, capsys):
+    assert train("--agent", "mine:two_pass", "--memory", "mine:Notebook", "--dry-run") == 0
+    capsys.readouterr()
+    for words, says in {
+        ("--tools", "mine:shout"): "the agent FoldAgent takes no tools",
+        ("--memory", "mine:Notebook"): "the agent FoldAgent chooses its own memory",
+        ("--agent", "mine:Seeker", "--tools", "mine:close_enough"): "close_enough is not a tool",
+        ("--agent", "mine:Seeker", "--memory", "mine:Chess"): "Chess is no memory: it has no ops",
+        ("--agent", "mine:Seeker", "--agent.tools", "mine:nothing"): "has no nothing",
+    }.items():
+        assert train(*words, "--dry-run") == 2
+        assert says in " ".join(capsys.readouterr().err.split())
 
 
 def test_our_parts_have_short_names(here, capsys):

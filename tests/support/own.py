@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MINE = '''\
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
-from recollect.tasks.made.recall import Recall
+from recollect import AgentError, Limits, Score, TextMemory, Tool, ToolBox, converse, tool, user
 from recollect.types import Question, Task
 
 
@@ -31,6 +33,57 @@ class Reader:
             memory.text = reply.text
         chats_ = [chats.open() for _ in task.questions]
         return [(await c.say(memory.text, max_tokens=3)).text for c in chats_]
+
+
+@tool
+def shout(word: str) -> str:
+    """Write a word in capitals."""
+    return word.upper()
+
+
+def whisper(word: str) -> str:
+    """Write a word in small letters."""
+    return word.lower()
+
+
+class Notebook(TextMemory):
+    """A text that knows how often it was written."""
+
+    def snapshot(self):
+        return {"text": self.text, "edits": len(self.ops)}
+
+    def fork(self):
+        return Notebook(self.text, self.token_ids, list(self.ops))
+
+
+@dataclass(frozen=True)
+class Seeker:
+    """Reads with a tool at hand, and keeps what it said last."""
+
+    limits: Limits = Limits(max_assistant_turns=2, max_turn_tokens=8, min_reply_tokens=4)
+    tools: tuple[Tool, ...] = (shout,)
+    memory: Callable[..., Any] = TextMemory
+
+    async def run(self, task, chats, memory):
+        box = ToolBox(self.tools, self.limits)
+        for chunk in task.chunks:
+            chat = chats.open("memory", tools=box.schemas)
+            memory.text = (await converse(chat, [user(chunk)], box)).text
+        prompts = [f"{q.text}\\n{memory.text}" for q in task.questions]
+        return [(await chats.open().say(p, max_tokens=3)).text for p in prompts]
+
+
+@dataclass(frozen=True)
+class Thrifty:
+    """Pays for right answers, less for long memories."""
+
+    price: float = 0.01
+
+    async def __call__(self, episode, memory):
+        right = float(any(a in episode.answers[0] for a in episode.task.questions[0].answers))
+        edits = memory.snapshot().get("edits", 0)
+        parts = {"answer": right, "edits": float(edits)}
+        return Score(right - self.price * len(memory.text), parts)
 
 
 def short(episode, memory):

@@ -18,7 +18,7 @@ from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Part, Tokenizer
 from recollect.chat.tool_calls import Parsed, parse_reply
 from recollect.chat.tool_loop import converse
-from recollect.chat.tools import Call, Limits, Malformed, ToolBox
+from recollect.chat.tools import Call, Limits, Malformed, Tool, ToolBox
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.bank import BankMemory
@@ -49,6 +49,8 @@ class BankAgent:
     )
     """Of every chat."""
     prompts: BankPrompts = BankPrompts()
+    more_tools: tuple[Tool, ...] = ()
+    """Tools of yours beside its own, in every chat; --tools sets them."""
     embed: Embed | None = field(default=None, repr=False)
     """For the tool memory_embedding_retrieve; `bind` fills it in."""
 
@@ -119,7 +121,7 @@ class BankAgent:
 
     async def _read(self, chunk: list[int], label: str, chats: Chats, memory: BankMemory) -> None:
         tools = self.tools.for_reading(memory, lambda: f"{label}, turn {len(chat.context.turns)}")
-        toolbox = ToolBox(tools, self.limits)
+        toolbox = ToolBox((*tools, *self.more_tools), self.limits)
         chat = chats.open("memory", label=label, tools=toolbox.schemas)
         opening = fill(self.prompts.memory, chunk=chunk, memory=_shown(memory, same=True))
         ended = await converse(chat, [opening], toolbox, _parse, self.prompts.memory_end)
@@ -139,7 +141,8 @@ class BankAgent:
     ) -> dict[int, str]:
         # Another model's tokens mean nothing to this one: it is given the text.
         same = _tokenizer(chats, "answer") is _tokenizer(chats, "memory")
-        toolbox = ToolBox(self.tools.for_answering(memory, passages), self.limits)
+        own = self.tools.for_answering(memory, passages)
+        toolbox = ToolBox((*own, *self.more_tools), self.limits)
 
         async def ask(i: int, question: Question) -> str:
             name = f"question {i + 1}"

@@ -15,7 +15,7 @@ from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Message, Tokenizer, system, user
 from recollect.chat.tool_loop import converse
-from recollect.chat.tools import Limits, ToolBox
+from recollect.chat.tools import Limits, Tool, ToolBox
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
@@ -67,6 +67,8 @@ class CuratorAgent:
     tools: MemoryTools = MemoryTools()
     limits: Limits = Limits()
     prompts: CuratorPrompts = CuratorPrompts()
+    more_tools: tuple[Tool, ...] = ()
+    """Tools of yours beside its own, in every chat; --tools sets them."""
     answer: bool = False
     """Also answer from what retrieval finds afterwards, in role `answer`; trained if that is."""
     retrieval: Retrieval = Retrieval()
@@ -136,7 +138,7 @@ class CuratorAgent:
     async def run(self, task: Task, chats: Chats, memory: Store) -> list[str]:
         """Edit the memory; return the answers if asked for, or empty ones."""
         tools = self.tools.bind(memory, lambda: f"turn {len(chat.context.turns)}")
-        toolbox = ToolBox(tools, self.limits)
+        toolbox = ToolBox((*tools, *self.more_tools), self.limits)
         chat = chats.open("memory", label="curate", tools=toolbox.schemas)
         await converse(chat, self.opening(task, memory.corpus), toolbox)
         if not self.answer:

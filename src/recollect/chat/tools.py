@@ -144,6 +144,19 @@ def tool(function: Callable[..., Any]) -> Tool:
     return Tool(function.__name__, description, tuple(parameters), function)
 
 
+def as_tool(item: Any) -> Tool:
+    """Make a tool of a typed function; a tool stays as it is."""
+    if isinstance(item, Tool):
+        return item
+    try:
+        return tool(item)
+    except (TypeError, NameError, ValueError) as error:
+        raise UserError(
+            f"{getattr(item, '__qualname__', None) or f'{item!r:.80}'} is not a tool: {error}",
+            "write a function whose arguments have types, such as `def look_up(word: str) -> str`",
+        ) from error
+
+
 @dataclass(frozen=True)
 class Call:
     """A tool's name and the arguments for it, not checked yet."""

@@ -8,6 +8,7 @@ from typing import Any, get_origin
 
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from recollect.chat.tools import Tool, as_tool
 from recollect.config.modules import is_named, load
 from recollect.config.overlay import to_table
 from recollect.config.parts import (
@@ -15,7 +16,10 @@ from recollect.config.parts import (
     metric_named,
     reward_named,
     tasks_named,
+    tools_named,
+    with_memory,
     with_metric,
+    with_tools,
 )
 from recollect.config.published import Arguments
 from recollect.config.rollout import ValidationConfig
@@ -23,16 +27,17 @@ from recollect.errors import UserError
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.files.columns import Rows
 
-PARTS = ("agent", "reward", "tasks", "metric", "columns")
+PARTS = ("agent", "reward", "tasks", "metric", "columns", "memory", "tools")
 CHOOSING = (
     "--agent, --reward, --tasks and --metric name another part: one of ours, module:Name or"
-    " path/to/file.py:Name. The fields of what you name are then the flags below. --columns"
+    " path/to/file.py:Name. The fields of what you name are then the flags below. --memory and"
+    " --tools (several between commas) give the agent yours. --columns"
     " question=q,context=doc,answers=a maps the columns of --tasks parquet:FILE."
 )
 
 
 def take_parts(args: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Take --agent, --reward, --tasks, --metric and --columns out of arguments.
+    """Take the names of parts, such as --agent, and --columns out of arguments.
 
     They decide what other flags there are, or what these begin with.
     """
@@ -70,6 +75,10 @@ def with_parts(given: Arguments, names: dict[str, str]) -> Arguments:
     if "metric" in names:
         metric = metric_named(names["metric"])
         chosen["reward"] = with_metric(chosen.get("reward", given.reward), metric)
+    if "memory" in names:
+        chosen["agent"] = with_memory(chosen.get("agent", given.agent), load(names["memory"]))
+    if "tools" in names:
+        chosen["agent"] = with_tools(chosen.get("agent", given.agent), tools_named(names["tools"]))
     return replace(given, **chosen)
 
 
@@ -101,17 +110,24 @@ def settings_registry() -> ConstructorRegistry:
 
     @registry.primitive_rule
     def named(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        if get_origin(info.type) not in (Callable, type):
+        if info.type is Tool:
+            return _by_name(lambda args: as_tool(_loaded(args)), Tool)
+        if get_origin(info.type) not in (Callable, type) and info.type not in (Callable, type):
             return None
-        return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="MODULE:NAME",
-            instance_from_str=_loaded,
-            is_instance=callable,
-            str_from_instance=lambda value: [to_table(value)],
-        )
+        return _by_name(_loaded, object)
 
     return registry
+
+
+def _by_name(made: Callable[[list[str]], Any], kind: type) -> PrimitiveConstructorSpec[Any]:
+    """Read a setting that is written as module:Name."""
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="MODULE:NAME",
+        instance_from_str=made,
+        is_instance=lambda value: isinstance(value, kind) and (kind is Tool or callable(value)),
+        str_from_instance=lambda value: [to_table(value)],
+    )
 
 
 def _loaded(args: list[str]) -> Any:

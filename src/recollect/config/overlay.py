@@ -21,6 +21,7 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from recollect.agents.base import Agent
 from recollect.agents.function import FunctionAgent
+from recollect.chat.tools import Tool, as_tool
 from recollect.config.modules import Loader, is_named, load, name_of
 from recollect.config.parts import agent_named, reward_named, tasks_named
 from recollect.errors import UserError
@@ -118,7 +119,7 @@ def _value(hint: Any, current: Any, value: Any, where: Where, dotted: str, load:
         return overlay(part, rest, where, f"{dotted}.", load) if rest else part
     if hint in PARTS and isinstance(value, str):
         return _part(hint, current, value, where, dotted, load)
-    if dataclasses.is_dataclass(current):
+    if dataclasses.is_dataclass(current) and not isinstance(current, type):
         if not isinstance(value, Mapping):
             inner = dataclasses.fields(current)[0].name
             raise UserError(
@@ -128,6 +129,8 @@ def _value(hint: Any, current: Any, value: Any, where: Where, dotted: str, load:
         return overlay(current, value, where, f"{dotted}.", load)
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return build(hint, value, where, f"{dotted}.", load)  # type: ignore[arg-type]
+    if takes(hint, Tool):
+        return tuple(as_tool(load(name)) for name in _checked(list[str], value, where, dotted))
     if takes_functions(hint):
         return _functions(hint, value, where, dotted, load)
     return _checked(hint, value, where, dotted)
@@ -167,6 +170,11 @@ def _functions(hint: Any, value: Any, where: Where, dotted: str, load: Loader) -
         loaded = [_functions(hint, item, where, dotted, load) for item in value]
         return loaded if list in (hint, get_origin(hint)) else tuple(loaded)
     return _checked(hint, value, where, dotted)
+
+
+def takes(hint: Any, kind: type) -> bool:
+    """Tell whether a type holds a class's objects somewhere."""
+    return hint is kind or any(takes(part, kind) for part in get_args(hint))
 
 
 def takes_functions(hint: Any) -> bool:
@@ -221,6 +229,8 @@ def to_table(value: Any, hint: Any = None) -> Any:
         return [to_table(item) for item in value]
     if inspect.isroutine(value) or inspect.isclass(value):
         return name_of(value) or f"{value.__module__}:{value.__qualname__}"
+    if isinstance(value, Tool):
+        return to_table(value.function)
     if isinstance(value, functools.partial):
         return name_of(value) or f"functools:{value.func!r:.80}"
     return _object(value, hint)

@@ -12,8 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from recollect.agents.base import Agent, is_ours
+from recollect.agents.base import Agent, is_ours, part_name
 from recollect.agents.function import as_agent
+from recollect.chat.tools import Tool, as_tool
 from recollect.config.modules import Loader, is_named, load
 from recollect.errors import UserError
 from recollect.metrics import METRICS, Metric
@@ -49,6 +50,8 @@ REWARDS: Mapping[str, str] = MappingProxyType(
         "memory_delta": "recollect.rewards.memory_delta:MemoryDelta",
     }
 )
+TOOL_FIELDS = ("tools", "more_tools")
+"""Where agents keep the tools that they are given."""
 OTHER_NAMES = {"max_memory_tokens": "max_core_tokens", "max_core_tokens": "max_memory_tokens"}
 """Of settings that agents call differently."""
 
@@ -113,6 +116,39 @@ def with_metric(reward: Any, metric: str | Metric) -> Reward:
             "leave --metric out, or set --reward to one of ours, such as answers",
         )
     changed: Any = replace(reward, metric=metric)
+    return changed
+
+
+def with_memory(agent: Any, kind: Any) -> Agent:
+    """Return an agent whose episodes start with a memory of another kind."""
+    if not callable(kind):
+        raise UserError(f"{kind!r:.80} is not a class of memories", "write --memory module:Class")
+    if not (is_dataclass(agent) and callable(getattr(agent, "memory", None))):
+        raise UserError(
+            f"the agent {part_name(agent)} chooses its own memory",
+            "name your own agent with --agent: a function's memory can be set, and that of a"
+            " dataclass with the field `memory: Callable[..., Any] = TextMemory`",
+        )
+    changed: Any = replace(agent, memory=kind)
+    return changed
+
+
+def tools_named(names: str, load: Loader = load) -> tuple[Tool, ...]:
+    """Load tools, written between commas."""
+    return tuple(as_tool(load(name)) for name in names.split(",") if name)
+
+
+def with_tools(agent: Any, tools: tuple[Tool, ...]) -> Agent:
+    """Return an agent that has these tools, or has them beside its own."""
+    names = {spec.name for spec in fields(agent)} if is_dataclass(agent) else set()
+    field = next((f for f in TOOL_FIELDS if isinstance(getattr(agent, f, None), tuple)), "")
+    if field not in names:
+        raise UserError(
+            f"the agent {part_name(agent)} takes no tools",
+            "choose bank or curator, or give your dataclass the field"
+            " `tools: tuple[Tool, ...] = ()`",
+        )
+    changed: Any = replace(agent, **{field: tools})
     return changed
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from recollect.agents.base import Agent
+from recollect.agents.base import Agent, bound
+from recollect.agents.resources import Resources
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Tokenizer
 from recollect.concurrency import concurrently
@@ -82,6 +83,7 @@ class Harness:
         self._texts = Texts(self.grid.families, self.grid.split)
         self._tokenizers = {role: m.renderer.tokenizer for role, m in self.models.items()}
         self._size = MemorySize(self._tokenizers["memory"])
+        self._bound = {name: bound(agent, Resources(agent)) for name, agent in self.agents.items()}
 
     async def run(self, on_episode: OnEpisode = lambda _record: None) -> None:
         """Run what is missing; what another process had finished is not run again."""
@@ -99,7 +101,7 @@ class Harness:
         text = self._texts.get(job.task, job.seed, job.index)
         calls = self.store.calls(job.id)
         models = {role: recorded(model, role, calls) for role, model in self.models.items()}
-        rollout = Rollout(self.agents[job.agent], models, self._size, timeout=self.timeout)
+        rollout = Rollout(self._bound[job.agent], models, self._size, timeout=self.timeout)
         episode = await rollout.episode(text.task, 0, ("evaluation", job.task, job.seed, job.agent))
         record = episode_record(job, text, episode, calls, self._tokenizers)
         record |= {"run": round(self.started, 3), "at": round(time.time(), 3)}

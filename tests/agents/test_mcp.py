@@ -1,0 +1,184 @@
+"""Tools from a real MCP server, started over its input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recollect.agents.mcp import McpServer
+from recollect.agents.resources import Resources
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
+from recollect.chat.tools import Call, Limits, ToolBox
+from recollect.config.overlay import to_table
+from recollect.errors import BoundaryError, UserError
+from recollect.policies.bytes import Utf8Tokenizer
+from recollect.policies.scripted import ScriptedPolicy
+from recollect.rewards.answers import AnswerReward
+from recollect.rollout import Rollout
+from recollect.types import Question, Task
+
+pytest.importorskip("mcp", reason="the extra mcp is not installed")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HOSTILE = """
+import os, sys, time
+from mcp.server import MCPServer
+server = MCPServer("hostile")
+
+@server.tool()
+def much() -> str:
+    "A long and dirty text."
+    return "\\x1b[31m\\x00" + "y" * 100_000
+
+@server.tool()
+def die() -> str:
+    "End the server."
+    os._exit(3)
+
+@server.tool()
+def hang() -> str:
+    "Never answer."
+    time.sleep(60)
+
+@server.tool()
+def fail(n: int) -> str:
+    "Raise an error."
+    raise ValueError("no")
+
+@server.tool()
+def key() -> str:
+    "Tell a secret."
+    return str(os.environ.get("SECRET_OF_OURS")) + str(os.environ.get("GIVEN"))
+
+server.run()
+"""
+
+
+def example():
+    spec = importlib.util.spec_from_file_location("mcp_tools", EXAMPLES / "mcp_tools.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_looks_things_up_on_a_real_server():
+    agent = example().Librarian()
+    assert to_table(agent)["server"]["command"][1].endswith("mcp_server.py")
+    limits = Limits(max_assistant_turns=3, max_turn_tokens=256)  # in bytes here
+    agent = replace(agent, limits=limits).bind(Resources())
+
+    def says(prompt: str) -> str:
+        if "Tides follow the moon." in prompt:
+            return "the moon"
+        return '<tool_call>{"name": "look_up", "arguments": {"word": "Tide"}}</tool_call>'
+
+    tokenizer = Utf8Tokenizer()
+    model = Model(ScriptedPolicy(tokenizer, says), Renderer(tokenizer))
+    models = {"memory": model, "answer": model}
+    task = Task("t", (), (Question("What do tides follow?", ("moon",)),))
+
+    async def run():
+        rollout = Rollout(agent, models, AnswerReward(metric="sub_exact_match"))
+        groups = await rollout.groups([task, replace(task, id="u")], 2, (0,))
+        running = agent.connection._owner
+        await agent.connection.close()
+        return groups, running
+
+    groups, running = asyncio.run(run())
+    for episode in (e for group in groups for e in group):
+        assert episode.ok, episode.failure
+        assert episode.answers == ["the moon"] and episode.reward == 1
+        assert episode.contexts[0].counts["calls/look_up"] == 1
+        assert episode.ops[-1].data["text"] == "Tides follow the moon."
+    assert running.done()
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    (tmp_path / "server.py").write_text(HOSTILE)
+    return McpServer((sys.executable, str(tmp_path / "server.py")), timeout=10, max_result=500)
+
+
+async def ask(box: ToolBox, name: str, **arguments):
+    [answer] = await box.answer([Call(name, arguments)])
+    return answer
+
+
+def test_what_a_server_says_is_cut_cleaned_and_answered(hostile, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_OURS", "hush")
+    monkeypatch.setenv("GIVEN", "open")
+
+    async def run():
+        connection = replace(hostile, environment=("GIVEN",)).connect()
+        box = ToolBox(await connection.tools(), Limits(max_tool_response_length=100))
+        [function] = [s["function"] for s in box.schemas if s["function"]["name"] == "fail"]
+        assert function["parameters"]["properties"]["n"]["type"] == "integer"
+        much = await ask(box, "much")
+        assert much.outcome == "ok" and len(much.text) <= 100
+        assert "\x1b" not in much.text and "\0" not in much.text
+        failed = await ask(box, "fail", n=1)
+        assert failed.outcome == "failed" and "no" in failed.text
+        assert (await ask(box, "fail", m=1)).text == (
+            "Error: fail: n is missing; there is no argument 'm'"
+        )
+        assert (await ask(box, "fail", n="x" * 200_000)).outcome == "failed"
+        told = await ask(box, "key")
+        assert told.text == "Noneopen"  # a server sees what it is given, and no more
+        await connection.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["die", "hang"])
+def test_a_server_that_dies_or_hangs_is_not_the_agents_fault_and_is_started_again(hostile, name):
+    async def run():
+        connection = replace(hostile, timeout=10 if name == "die" else 3).connect()
+        box = ToolBox(await connection.tools())
+        with pytest.raises(BoundaryError) as caught:
+            await ask(box, name)
+        assert caught.value.name == "tool" and caught.value.fault == "environment"
+        again = ToolBox(await connection.tools())
+        assert (await ask(again, "much")).outcome == "ok"
+        await connection.close()
+
+    asyncio.run(run())
+
+
+def test_mistakes_about_a_server_are_one_message(hostile, tmp_path):
+    async def tools(server):
+        await server.connect().tools()
+
+    with pytest.raises(UserError, match="the MCP server 'no-such-program' cannot be started"):
+        asyncio.run(tools(McpServer(("no-such-program",))))
+    with pytest.raises(UserError, match="has no tool 'nothing'"):
+        asyncio.run(tools(replace(hostile, only=("nothing",))))
+    with pytest.raises(UserError, match="either a command or an address"):
+        McpServer()
+    (tmp_path / "ends.py").write_text("")
+    with pytest.raises(BoundaryError) as caught:
+        asyncio.run(tools(McpServer((sys.executable, str(tmp_path / "ends.py")), timeout=5)))
+    assert caught.value.fault == "environment"
+
+
+def test_no_server_is_left_running(hostile):
+    """The end of the loop ends the server, though nobody closed the connection."""
+    seen = []
+
+    async def run():
+        connection = hostile.connect()
+        box = ToolBox(await connection.tools())
+        seen.append((await ask(box, "much")).outcome)
+
+    before = children()
+    asyncio.run(run())
+    assert seen == ["ok"] and children() == before
+
+
+def children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
