@@ -1,7 +1,7 @@
 """An agent whose tools come from an MCP server, started once for all episodes of a run.
 
-    recollect train demo --agent examples/mcp_tools.py:Librarian
-    recollect eval --agents fold,examples/mcp_tools.py:Librarian --tasks recall@1k --model URL
+recollect train demo --agent examples/mcp_tools.py:Librarian
+recollect eval --agents fold,examples/mcp_tools.py:Librarian --tasks recall@1k --model URL
 """
 
 import sys

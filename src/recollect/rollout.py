@@ -143,7 +143,6 @@ class Rollout:
         with boundary("reward"):
             _enter(episode, score)
 
-
     async def _answers(self, task: Task, chats: Chats, memory: Memory) -> list[str]:
         """Run the agent; what would end the whole run is its own mistake."""
         try:

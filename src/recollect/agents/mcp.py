@@ -191,7 +191,7 @@ async def _session(server: McpServer, stack: AsyncExitStack) -> Any:
         own = {name: os.environ[name] for name in server.environment if name in os.environ}
         command, *args = server.command
         started = StdioServerParameters(command=command, args=args, env=own)
-        quiet = stack.enter_context(open(os.devnull, "w"))  # its log is not ours to show
+        quiet = stack.enter_context(open(os.devnull, "w"))  # noqa: SIM115 - closed with the stack
         try:
             streams = await stack.enter_async_context(stdio_client(started, quiet))
         except (FileNotFoundError, PermissionError) as error:
