@@ -1,37 +1,49 @@
-"""An agent whose tools come from an MCP server, started once for all episodes of a run.
+"""An agent whose tools come from an MCP server: `--agent examples/mcp_tools.py:Librarian`."""
 
-recollect train demo --agent examples/mcp_tools.py:Librarian
-recollect eval --agents fold,examples/mcp_tools.py:Librarian --tasks recall@1k --model URL
-"""
-
+import asyncio
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from recollect import Limits, ToolBox, converse, user
+import recollect
+from recollect import AnswerReward, Limits, Question, Rollout, ScriptedPolicy, Task, ToolBox
 from recollect.agents.mcp import McpConnection, McpServer
-
-LIBRARY = McpServer((sys.executable, str(Path(__file__).with_name("mcp_server.py"))))
 
 
 @dataclass(frozen=True)
 class Librarian:
-    """Answers questions with a library at hand."""
-
-    server: McpServer = LIBRARY
-    limits: Limits = Limits(max_assistant_turns=3, max_turn_tokens=64, min_reply_tokens=8)
+    server: McpServer = McpServer((sys.executable, __file__, "serve"), environment=("PYTHONPATH",))
+    limits: Limits = Limits(max_assistant_turns=3, max_turn_tokens=128, min_reply_tokens=8)
     connection: McpConnection | None = None
 
     def bind(self, resources):
-        """Hold a connection: it is opened by the first episode that asks for tools."""
-        return replace(self, connection=self.server.connect())
+        return replace(self, connection=self.server.connect())  # one server for all episodes
 
     async def run(self, task, chats, memory):
-        box = ToolBox(await self.connection.tools(), self.limits)
-        answers = []
-        for i, question in enumerate(task.questions):
-            chat = chats.open("answer", question=i, tools=box.schemas)
-            ended = await converse(chat, [user(question.text)], box)
-            memory.text = "\n".join(answer.text for answer in ended.answers)
-            answers.append(ended.text)
-        return answers
+        tools = ToolBox(await self.connection.tools(), self.limits)
+        chat = chats.open("answer", tools=tools.schemas)
+        asked = recollect.user(task.questions[0].text)
+        return [(await recollect.converse(chat, [asked], tools)).text]
+
+
+def look_up(word: str) -> str:
+    """Look a word up in the library."""
+    return {"tide": "Tides follow the moon."}.get(word, "There is nothing about it.")
+
+
+def script(prompt: str) -> str:  # stands in for a model
+    call = '<tool_call>{"name": "look_up", "arguments": {"word": "tide"}}</tool_call>'
+    return r"\boxed{the moon}" if "Tides follow" in prompt else call
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["serve"]:
+    from mcp.server import MCPServer
+
+    server = MCPServer("library")
+    server.tool()(look_up)
+    server.run()
+elif __name__ == "__main__":
+    task = Task("sea", [], (Question("What do tides follow?", ("the moon",)),))
+    agent, models = Librarian().bind(None), {"answer": ScriptedPolicy.model(script)}
+    rollout = Rollout(agent, models, AnswerReward())
+    episode = asyncio.run(rollout.episode(task, 0, ("example",)))
+    print(f"answer {episode.answers[0]}, reward {episode.reward}")

@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from recollect.cli import main
 from tests.support.own import own_folder
 
@@ -18,13 +20,14 @@ def snippet(page: str, heading: str) -> str:
     return re.findall(r"^```python\n(.*?)^```", section, re.M | re.S)[0]
 
 
-def test_your_own_parts_run_as_documented(tmp_path, monkeypatch):
-    """The file of docs/own.md, with its own commands for a dry run."""
-    text = (DOCS / "own.md").read_text()
+@pytest.mark.parametrize("page", sorted(page.name for page in DOCS.glob("own*.md")))
+def test_your_own_parts_run_as_documented(page, tmp_path, monkeypatch):
+    """The file of every page, with its own commands for a dry run."""
+    text = (DOCS / page).read_text()
     [code] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     with own_folder(tmp_path, monkeypatch, mine=code):
         trained = re.findall(r"^recollect (train .*)$", text, re.M)
-        assert len(trained) == 3
+        assert trained
         for command in trained:
             assert main([*command.split(), "--dry-run"]) == 0
 

@@ -18,6 +18,7 @@ from tests.support.places import ROOT
 EXAMPLES = ROOT / "examples"
 SAID = {
     "agent_with_tool": r"answer \\boxed\{12\.5\}, reward 1\.0, edits 1",
+    "mcp_tools": r"answer \\boxed\{the moon\}, reward 1\.0",
     "memory_store": r"memory_4  Ann has two cats.*store 2 entries, trial 1.*replayed: True",
     "own_agent": r"Held-out accuracy.* 32 .*reward by step: \[.*"
     r"held-out accuracy 0\.\d+ \[0\.\d+, 0\.\d+\], n 32",
@@ -28,7 +29,7 @@ SAID = {
 TRAINING = ("own_agent", "own_reward", "own_tasks")
 
 
-def test_there_are_six_small_ones():
+def test_there_are_seven_small_ones():
     assert sorted(SAID) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
     assert all(len(path.read_text().splitlines()) < 50 for path in EXAMPLES.glob("*.py"))
 

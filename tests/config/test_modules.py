@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.config.modules import (
-    copy_sources,
-    import_stored,
-    is_named,
-    load,
-    sources,
-    table_of,
-)
+from recollect.config.modules import is_named, load
+from recollect.config.sources import copy_sources, import_stored, sources, table_of
 from recollect.errors import UserError
 
 

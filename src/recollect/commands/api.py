@@ -197,9 +197,13 @@ def _opened(models: dict[str, Model], options: EvalOptions) -> Opened:
 @contextmanager
 def _needing(what: str) -> Iterator[None]:
     """Name the extra that brings a package which is not installed."""
+    import warnings
+
     from recollect.distribution import install
     from recollect.errors import UserError
 
+    # In a notebook a library asks for progress bars that nothing here uses.
+    warnings.filterwarnings("ignore", "IProgress not found")
     try:
         yield
     except ImportError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 from recollect.accuracy import Accuracy
 from recollect.config.train import TrainConfig
+from recollect.display.plot import Plot
 from recollect.display.report import Report
 from recollect.evaluation import folder as evaluations
 from recollect.evaluation.records import Record
@@ -67,6 +68,10 @@ class TrainResult:
         """Return the steps at which a metric was recorded, and its values, ready to be plotted."""
         rows = [row for row in self.metrics if metric in row]
         return [row["step"] for row in rows], [row[metric] for row in rows]
+
+    def plot(self, *metrics: str) -> Plot:
+        """Draw metrics by step, such as `reward/mean`; a notebook shows the picture."""
+        return Plot({metric: self.curve(metric) for metric in metrics})
 
     @property
     def episodes(self) -> list[Episode]:

@@ -14,7 +14,7 @@ from recollect.agents.base import part_name
 from recollect.commands.held_out import REWARD
 from recollect.commands.results import TrainResult
 from recollect.concurrency import Stop
-from recollect.config.modules import copy_sources
+from recollect.config.sources import copy_sources
 from recollect.config.stored import own_sources, read_settings, settings_of
 from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.display import (

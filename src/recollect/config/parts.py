@@ -48,6 +48,7 @@ REWARDS: Mapping[str, str] = MappingProxyType(
         "gates": "recollect.rewards.reading:GateReward",
         "rounds": "recollect.rewards.reading:RoundReward",
         "memory_delta": "recollect.rewards.memory_delta:MemoryDelta",
+        "verifiers": "recollect.rewards.verifiers:VerifiersReward",
     }
 )
 TOOL_FIELDS = ("tools", "more_tools")

@@ -18,7 +18,7 @@ from types import NoneType
 from typing import Any
 
 from recollect import files as disk
-from recollect.config import modules
+from recollect.config import modules, sources
 from recollect.config.overlay import Where, build, to_table
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
@@ -34,12 +34,12 @@ _FUNCTIONS = ("recollect.metrics.", "recollect.memory.changes")
 def settings_of(config: TrainConfig) -> dict[str, Any]:
     """Return a run's settings for its file, with what has to be the same when it is resumed."""
     table: dict[str, Any] = to_table(config, TrainConfig)
-    return table | {CODE: modules.table_of(own_sources(config)), "learning": config.models.learning}
+    return table | {CODE: sources.table_of(own_sources(config)), "learning": config.models.learning}
 
 
 def write_settings(path: Path, config: TrainConfig) -> None:
     """Write settings and sources, whole or not at all."""
-    modules.copy_sources(own_sources(config), path.parent)
+    sources.copy_sources(own_sources(config), path.parent)
     with disk.refusals(path), disk.replacing(path) as temporary:
         temporary.write_text(json.dumps(settings_of(config), indent=1) + "\n", "utf-8")
 
@@ -67,7 +67,7 @@ def settings_from(table: Mapping[str, Any], path: Path, where: Where) -> TrainCo
             )
     code = table.get(CODE, {})
     own = {key: value for key, value in table.items() if key not in COMPUTED}
-    modules.import_stored(code, path.parent)
+    sources.import_stored(code, path.parent)
     return build(TrainConfig, own, where, load=_loader(path, code))
 
 
@@ -98,9 +98,9 @@ def _loader(path: Path, code: Mapping[str, Any]) -> modules.Loader:
     return load
 
 
-def own_sources(*parts: Any) -> list[modules.Source]:
+def own_sources(*parts: Any) -> list[sources.Source]:
     """Return the sources of all that settings hold and that is not ours."""
-    return modules.sources(item for part in parts for item in _items(part))
+    return sources.sources(item for part in parts for item in _items(part))
 
 
 def _items(value: Any) -> Iterator[Any]:

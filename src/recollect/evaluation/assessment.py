@@ -12,7 +12,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from recollect.config.modules import import_stored
+from recollect.config.sources import import_stored
 from recollect.errors import UserError
 from recollect.evaluation import summary
 from recollect.evaluation.costs import Prices, Spending

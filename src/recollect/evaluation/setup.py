@@ -14,8 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 from recollect import __version__
 from recollect.agents.base import Agent
 from recollect.agents.named import agents
-from recollect.config.modules import copy_sources, is_named, load, table_of
+from recollect.config.modules import is_named, load
 from recollect.config.overlay import to_table
+from recollect.config.sources import copy_sources, table_of
 from recollect.config.stored import own_sources
 from recollect.errors import UserError
 from recollect.evaluation.assessment import CLOSED_BOOK

@@ -272,6 +272,13 @@ def _rows(spec: TaskSpec, folder: Path) -> TaskFamily:
     return Rows(spec.variant)
 
 
+def _verifiers(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.verifiers import VerifiersTasks
+
+    refuse(spec, "length", "documents", "position")
+    return VerifiersTasks(spec.variant)
+
+
 def _chunks(example: TaskFamily, tokens: int) -> int:
     """Return how many chunks have about so many tokens, judging by some tasks of the family."""
     texts = [text for i in range(4) for text in example.task(i, 0, "test").chunks]
@@ -297,6 +304,7 @@ OPENERS: Mapping[str, Opener] = MappingProxyType(
         "jsonl": _jsonl,
         "parquet": _rows,
         "dataset": _rows,
+        "verifiers": _verifiers,
     }
 )
 """Every family there is; a new one is a line here."""
