@@ -100,7 +100,7 @@ def test_the_example_looks_things_up_on_a_real_server():
 @pytest.fixture
 def hostile(tmp_path):
     (tmp_path / "server.py").write_text(HOSTILE)
-    return McpServer((sys.executable, str(tmp_path / "server.py")), timeout=10, max_result=500)
+    return McpServer((sys.executable, str(tmp_path / "server.py")), max_result=500)
 
 
 async def ask(box: ToolBox, name: str, **arguments):
@@ -121,7 +121,7 @@ def test_what_a_server_says_is_cut_cleaned_and_answered(hostile, monkeypatch):
         assert much.outcome == "ok" and len(much.text) <= 100
         assert "\x1b" not in much.text and "\0" not in much.text
         failed = await ask(box, "fail", n=1)
-        assert failed.outcome == "failed" and "no" in failed.text
+        assert failed.outcome == "failed" and "fail" in failed.text
         assert (await ask(box, "fail", m=1)).text == (
             "Error: fail: n is missing; there is no argument 'm'"
         )
@@ -133,19 +133,20 @@ def test_what_a_server_says_is_cut_cleaned_and_answered(hostile, monkeypatch):
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("name", ["die", "hang"])
-def test_a_server_that_dies_or_hangs_is_not_the_agents_fault_and_is_started_again(hostile, name):
+def test_a_server_that_dies_or_hangs_is_not_the_agents_fault_and_is_started_again(hostile):
     async def run():
-        connection = replace(hostile, timeout=10 if name == "die" else 3).connect()
-        box = ToolBox(await connection.tools())
-        with pytest.raises(BoundaryError) as caught:
-            await ask(box, name)
-        assert caught.value.name == "tool" and caught.value.fault == "environment"
+        connection = replace(hostile, timeout=1).connect()
+        for name in ("die", "hang"):
+            box = ToolBox(await connection.tools())
+            with pytest.raises(BoundaryError) as caught:
+                await ask(box, name)
+            assert caught.value.name == "tool" and caught.value.fault == "environment"
         again = ToolBox(await connection.tools())
         assert (await ask(again, "much")).outcome == "ok"
-        await connection.close()
 
-    asyncio.run(run())
+    before = children()
+    asyncio.run(run())  # nobody closed the connection: the end of the loop ends the server
+    assert children() == before
 
 
 def test_mistakes_about_a_server_are_one_message(hostile, tmp_path):
@@ -160,22 +161,8 @@ def test_mistakes_about_a_server_are_one_message(hostile, tmp_path):
         McpServer()
     (tmp_path / "ends.py").write_text("")
     with pytest.raises(BoundaryError) as caught:
-        asyncio.run(tools(McpServer((sys.executable, str(tmp_path / "ends.py")), timeout=5)))
+        asyncio.run(tools(McpServer((sys.executable, str(tmp_path / "ends.py")))))
     assert caught.value.fault == "environment"
-
-
-def test_no_server_is_left_running(hostile):
-    """The end of the loop ends the server, though nobody closed the connection."""
-    seen = []
-
-    async def run():
-        connection = hostile.connect()
-        box = ToolBox(await connection.tools())
-        seen.append((await ask(box, "much")).outcome)
-
-    before = children()
-    asyncio.run(run())
-    assert seen == ["ok"] and children() == before
 
 
 def children() -> set[str]:

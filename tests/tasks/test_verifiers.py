@@ -104,7 +104,7 @@ def test_a_family_is_an_environment_that_verifiers_loads(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     config = vf.taskset_config_type("chess-env")(id="chess-env")
     tasks = list(vf.load_taskset(config))
-    assert len(tasks) == 5 and tasks[3].data.answers == ["e3"]
+    assert len(tasks) == 5 and tasks[3].data.answers == ("e3",)
     assert tasks[3].data.prompt == "Move 1: e3.\n\nMove 2: d4.\n\nWhich was the first move?"
     # And back again: the exported environment is a family whose reward is our metric.
     family = VerifiersTasks("chess-env", answer="answers")

@@ -11,10 +11,10 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from recollect.bounds import ABOVE_0, FROM_1, check_bounds
 from recollect.chat.tools import Tool, ToolFailed
@@ -22,6 +22,7 @@ from recollect.distribution import install
 from recollect.errors import UserError, boundary
 from recollect.foreign import shown
 
+T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """Names of tools that chat templates and servers can write."""
 DESCRIPTION = 2000
@@ -45,13 +46,16 @@ class McpServer:
     environment: tuple[str, ...] = ()
     """Names of environment variables that a started server sees, beside PATH and HOME."""
     timeout: float = 30.0
-    """Seconds for the start, and for every call."""
+    """Seconds for every call."""
+    start_timeout: float = 60.0
+    """Seconds until the server has listed its tools."""
     max_tools: int = 64
     max_result: int = 20_000
     """Characters of one result; an agent's `Limits` may show fewer."""
 
     def __post_init__(self) -> None:
-        check_bounds("agent.server", self, timeout=ABOVE_0, max_tools=FROM_1, max_result=FROM_1)
+        check_bounds("agent.server", self, timeout=ABOVE_0, start_timeout=ABOVE_0)
+        check_bounds("agent.server", self, max_tools=FROM_1, max_result=FROM_1)
         if bool(self.command) == bool(self.url):
             raise UserError(
                 "an MCP server has either a command or an address", "set one of command and url"
@@ -109,7 +113,9 @@ class McpConnection:
             self._owner = loop.create_task(self._own(self._opened))
         assert self._opened is not None
         with boundary("tool"):
-            return await self._within(asyncio.shield(self._opened), "start")
+            opened = asyncio.shield(self._opened)
+            found: tuple[Tool, ...] = await _within(opened, self.server.start_timeout, "start")
+            return found
 
     async def close(self) -> None:
         """End the session, and the server if it was started here; the end of the loop does, too."""
@@ -155,7 +161,8 @@ class McpConnection:
         async def call(**arguments: Any) -> str:
             with boundary("tool"):
                 try:
-                    result = await self._within(session.call_tool(name, arguments), name)
+                    asked = session.call_tool(name, arguments)
+                    result = await _within(asked, self.server.timeout, name)
                 except Exception:
                     await self.close()  # the next episode starts it anew
                     raise
@@ -167,15 +174,12 @@ class McpConnection:
 
         return McpTool(name, text, (), call, schema)
 
-    async def _within(self, waiting: Any, what: str) -> Any:
-        try:
-            return await asyncio.wait_for(waiting, self.server.timeout)
-        except TimeoutError:
-            if what == "start":
-                await self.close()
-            raise TimeoutError(
-                f"the MCP server did not answer in {self.server.timeout:g} s ({what})"
-            ) from None
+
+async def _within(waiting: Awaitable[T], seconds: float, what: str) -> T:
+    try:
+        return await asyncio.wait_for(waiting, seconds)
+    except TimeoutError:
+        raise TimeoutError(f"the MCP server did not answer in {seconds:g} s ({what})") from None
 
 
 async def _session(server: McpServer, stack: AsyncExitStack) -> Any:

@@ -138,9 +138,9 @@ def as_taskset(family: TaskFamily, split: Split = "train", n: int | None = None)
     size = family.size(split) if n is None else n
 
     class RecollectData(vf.TaskData):  # type: ignore[misc,name-defined]
-        chunks: list[str] = []
+        chunks: tuple[str, ...] = ()
         question: str = ""
-        answers: list[str] = []
+        answers: tuple[str, ...] = ()
 
     class RecollectTask(vf.Task[RecollectData]):  # type: ignore[misc,name-defined]
         @vf.reward  # type: ignore[misc]
