@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recollect.cli import main
+from recollect.evaluation.folder import read_episodes
 from tests.support.chat_server import chat_server
 from tests.support.own import own_folder
 
@@ -36,6 +37,20 @@ def test_an_agent_of_yours_is_measured_beside_ours(here, capsys):
         del sys.modules["mine"]
         Path("mine.py").unlink()
         assert main(["replay", "out", "--metrics", "mine:close_enough"]) == 0
+
+
+def test_a_class_with_a_tool_is_measured_beside_ours_and_its_tool_is_called(here, capsys):
+    call = '<tool_call>{"name": "whisper", "arguments": {"word": "E1"}}</tool_call>'
+    with chat_server(lambda text: call if "Move" in text else "e1" * ("e1" in text)) as server:
+        words = ["--agents", "fold,rag,mine:Seeker", "--tasks", "mine:Chess", "--n", "1"]
+        words += ["--set", "mine:Seeker.tools=mine:shout,mine:whisper"]
+        words += ["mine:Seeker.memory=mine:Notebook", "--model", server.url, "--out", "out"]
+        assert main(["eval", *words]) == 0
+    [episode] = [e for e in read_episodes(Path("out")) if e["agent"] == "mine:Seeker"]
+    assert episode["failure"] is None and episode["answers"] == ["e1"]
+    assert any(text == "<tool_response>\ne1\n</tool_response>" for text in server.texts)
+    config = json.loads(Path("out/config.json").read_text())
+    assert "Notebook" in config["agents"]["mine:Seeker"] and list(config["code"]) == ["mine"]
 
 
 @pytest.mark.parametrize(

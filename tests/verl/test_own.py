@@ -23,8 +23,9 @@ SMALL = [
     "words",
     [
         ["--agent", "mine:two_pass"],
-        ["--agent", "mine:Reader", "--agent.max-note-tokens", "5", "--reward", "mine:long",
-         "--tasks", "mine:Chess"],
+        ["--agent", "mine:Seeker", "--tools", "mine:shout,mine:whisper", "--tasks", "mine:Chess",
+         "--memory", "mine:Notebook", "--agent.limits.max-turn-tokens", "6",
+         "--reward", "mine:Thrifty"],
     ],
 )  # fmt: skip
 def test_two_steps_through_verl(words, tmp_path):
@@ -48,3 +49,6 @@ def test_two_steps_through_verl(words, tmp_path):
     episodes = list(read_episodes(run / "episodes/val-000002.jsonl.gz"))
     assert len(episodes) == 4 and all(episode.ok for episode in episodes)
     assert {context.role for e in episodes for context in e.contexts} == {"memory", "answer"}
+    if "mine:Seeker" in words:
+        assert rows[-1]["score/edits"] == 3  # of the memory, by the reward, both one's own
+        assert all("calls/whisper" in e.contexts[0].counts for e in episodes)

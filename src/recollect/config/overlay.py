@@ -130,7 +130,8 @@ def _value(hint: Any, current: Any, value: Any, where: Where, dotted: str, load:
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return build(hint, value, where, f"{dotted}.", load)  # type: ignore[arg-type]
     if takes(hint, Tool):
-        return tuple(as_tool(load(name)) for name in _checked(list[str], value, where, dotted))
+        names = value.split(",") if isinstance(value, str) else value
+        return tuple(as_tool(load(name)) for name in _checked(list[str], names, where, dotted))
     if takes_functions(hint):
         return _functions(hint, value, where, dotted, load)
     return _checked(hint, value, where, dotted)

@@ -13,6 +13,7 @@ from recollect.agents.base import Agent
 from recollect.agents.function import as_agent
 from recollect.bounds import ABOVE_0, FROM_0, FROM_1, NUCLEUS, check_bounds
 from recollect.config.modules import is_named, load
+from recollect.config.overlay import overlay
 from recollect.errors import UserError
 from recollect.runs.tracker_services import TrackerConfig
 
@@ -182,13 +183,7 @@ def _laid_over(part: Any, path: list[str], value: str, setting: str) -> Any:
     old = getattr(part, field)
     if rest:
         return replace(part, **{field: _laid_over(old, rest, value, setting)})
-    new = _value(value)
-    if old is not None and new is not None and type(new) is not type(old):
-        if not (isinstance(old, float) and isinstance(new, int)):
-            kind = type(old).__name__
-            raise UserError(f"{setting!r}: {field} is of type {kind}, {value!r} is not", "")
-        new = float(new)
-    return replace(part, **{field: new})
+    return overlay(part, {field: _value(value)}, lambda _dotted: repr(setting))
 
 
 def _value(text: str) -> Any:
