@@ -173,6 +173,9 @@ class Episode:
     forked: int = 0
     """How many of its contexts were told again from another episode of the task; they do not learn
     here."""
+    namespace: str = ""
+    """Of the trial that its memory was: the name of the base and a tail of its own; empty for a
+    memory without a base."""
 
     @property
     def ok(self) -> bool:

@@ -6,6 +6,7 @@ calls the functions here, which say what happens where an agent has no such meth
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
@@ -125,12 +126,12 @@ def checked_answers(agent: Agent, answers: Any, questions: int) -> list[str]:
 
 def part_name(part: object) -> str:
     """Name a part of a run for people: a class, or the function that stands for one."""
-    function = getattr(part, "function", None)
-    if inspect.isroutine(getattr(function, "func", None)):  # of a partial
+    function: Any = getattr(part, "function", None)
+    if isinstance(function, functools.partial):
         function = function.func
-    if function is not None and not inspect.isroutine(function):
-        return type(function).__name__
-    return function.__name__ if function is not None else type(part).__name__
+    if function is None:
+        return type(part).__name__
+    return str(function.__name__) if inspect.isroutine(function) else type(function).__name__
 
 
 def place_of_agent(agent: Agent) -> str:

@@ -130,7 +130,7 @@ def with_memory(agent: Any, kind: Any) -> Agent:
             "name your own agent with --agent: a function's memory can be set, and that of a"
             " dataclass with the field `memory: Callable[..., Any] = TextMemory`",
         )
-    changed: Any = replace(agent, memory=kind)
+    changed: Any = replace(agent, memory=kind)  # type: ignore[type-var]
     return changed
 
 

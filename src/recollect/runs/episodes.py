@@ -64,6 +64,7 @@ def episode_record(episode: Episode, decode: Decode | None = None) -> dict[str, 
         "answers": episode.answers,
         "answer_scores": episode.answer_scores,
         "forked": episode.forked,
+        "namespace": episode.namespace,
         "failure": asdict(episode.failure) if episode.failure else None,
         "seconds": episode.seconds,
         "ops": [asdict(op) for op in episode.ops],
@@ -117,6 +118,7 @@ def _episode(record: dict[str, Any]) -> Episode:
         failure=Failure(**record["failure"]) if record["failure"] else None,
         seconds=record["seconds"],
         forked=record.get("forked", 0),
+        namespace=record.get("namespace", ""),
     )
 
 

@@ -137,18 +137,18 @@ def as_taskset(family: TaskFamily, split: Split = "train", n: int | None = None)
     score: Metric = METRICS[metric] if isinstance(metric, str) else metric
     size = family.size(split) if n is None else n
 
-    class RecollectData(vf.TaskData):  # type: ignore[misc,name-defined]
+    class RecollectData(vf.TaskData):  # type: ignore[name-defined]
         chunks: tuple[str, ...] = ()
         question: str = ""
         answers: tuple[str, ...] = ()
 
-    class RecollectTask(vf.Task[RecollectData]):  # type: ignore[misc,name-defined]
-        @vf.reward  # type: ignore[misc]
+    class RecollectTask(vf.Task[RecollectData]):  # type: ignore[name-defined]
+        @vf.reward  # type: ignore[untyped-decorator]
         async def answered(self, trace: Any) -> float:
             """Score the last reply."""
             return float(score(trace.last_reply, self.data.answers))
 
-    class RecollectTaskset(vf.Taskset[RecollectTask]):  # type: ignore[misc,name-defined]
+    class RecollectTaskset(vf.Taskset[RecollectTask]):  # type: ignore[name-defined]
         INFINITE = size is None
 
         def load(self) -> Iterator[Any]:

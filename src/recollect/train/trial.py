@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from recollect.agents.base import is_ours, part_name
 from recollect.chat.chat import Model
@@ -80,7 +81,7 @@ def rehearse(config: TrainConfig) -> list[str]:
 def first_task(config: TrainConfig) -> Task:
     """Make a family's first task; refuse one that a user's own code fails to make."""
     try:
-        task = config.tasks.task(0, config.seed, "train")
+        task: Any = config.tasks.task(0, config.seed, "train")
     except UserError:
         raise
     except Exception as error:
@@ -91,7 +92,8 @@ def first_task(config: TrainConfig) -> Task:
         name = part_name(config.tasks)
         place = place_of_function(config.tasks.task)
         raise UserError(f"{place}: {name}.task returned {task!r:.80}, no Task", "return a Task")
-    return task
+    found: Task = task
+    return found
 
 
 @contextmanager
