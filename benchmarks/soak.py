@@ -46,6 +46,8 @@ class Probe:
     """Chats that were answered with another status than 200, which are to be tried again."""
     memory: list[float] = field(default_factory=list)
     """MiB of the server."""
+    cores: float = 0.0
+    """Processors that the server kept busy."""
     said: set[str] = field(default_factory=set)
     """What the chats were answered, which is one text: they are greedy."""
     attacked: Counter[int] = field(default_factory=Counter)
@@ -83,7 +85,9 @@ async def probe(url: str, pid: int, seconds: float) -> Probe:
                 seen.refused[response.status] += 1
                 await asyncio.sleep(0.2)
 
+    before, began = sum(server.cpu_times()[:2]), time.monotonic()
     await asyncio.gather(health(), chat())
+    seen.cores = (sum(server.cpu_times()[:2]) - before) / (time.monotonic() - began)
     for wire in (root, api):
         wire.close()
     return seen
@@ -176,10 +180,10 @@ def show(name: str, seen: Probe) -> None:
             for share in (0.5, 0.9, 0.99)
         )
         print(f"{name:6} {what:8} n {len(values):6}  {figures}  max {1000 * max(values):.0f} ms")
-    tenth = max(1, len(seen.memory) // 10)
-    early, late = (sum(part) / tenth for part in (seen.memory[:tenth], seen.memory[-tenth:]))
-    print(f"{name:6} memory   {early:.0f} MiB at first, {late:.0f} at the end,"
+    tenths = [seen.memory[i * len(seen.memory) // 10] for i in range(10)] + seen.memory[-1:]
+    print(f"{name:6} memory   {' '.join(f'{mib:.0f}' for mib in tenths)} MiB over the time,"
           f" {max(seen.memory):.0f} at most; chats refused {dict(seen.refused)}")  # fmt: skip
+    print(f"{name:6} cores    {seen.cores:.2f}")
     if seen.attacked:
         print(f"{name:6} attacks  answered {dict(sorted(seen.attacked.items()))}")
 
