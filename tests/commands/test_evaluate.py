@@ -316,7 +316,7 @@ def test_no_error_of_a_server_acts_on_the_terminal(capsys, tmp_path: Path):
         (("--chunk-size", "0"), "set --chunk-size"),
         (("--set", "fold.chunk=3"), "there is no chunk"),
         (("--set", "rag.top_k=3"), "sets nothing"),
-        (("--set", "fold.chunk_size=big"), "of type int"),
+        (("--set", "fold.chunk_size=big"), "chunk_size should be a valid integer"),
         (("--tasks", "recal@1k"), "there is no task 'recal'"),
         (("--metrics", "bleu"), "no metric 'bleu'"),
         (("--prices", "cheap"), "no prices"),
