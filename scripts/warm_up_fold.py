@@ -27,7 +27,7 @@ from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Group, Rollout
 from recollect.samples import samples_of
-from recollect.train import checkpoint
+from recollect.train import saved_model
 from recollect.train.trainer import Trainer
 from recollect.types import Task
 
@@ -153,7 +153,7 @@ def main() -> None:
             flush=True,
         )
     options.out.mkdir(parents=True, exist_ok=True)
-    checkpoint.export(options.out, model)
+    saved_model.export(options.out, model)
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def test_stores_and_caches_on_a_full_disk(tmp_path):
         cache.add([str(i) for i in range(500)], np.zeros((500, 8), np.float32))
     assert len(EmbeddingCache(tmp_path / "vectors", "model")) == 0
     kept = Kept(tmp_path / "answers.sqlite")
-    with files_up_to(20_000), pytest.raises(UserError, match="cannot keep answers"):
+    with files_up_to(20_000), pytest.raises(UserError, match="cannot store answers"):
         for i in range(500):
             kept.put(str(i), "model", "x" * 1000)
     kept.put("a", "model", "b")

@@ -156,7 +156,7 @@ def test_an_agent_that_goes_on_differently_fails():
         return (await rolling.again([Fork(base, 1)], 1, (0, 1)))[0][0]
 
     failure = asyncio.run(both()).failure
-    assert failure and failure.boundary == "replay" and "went on differently" in failure.message
+    assert failure and failure.boundary == "replay" and "continued differently" in failure.message
     assert failure.fault == "environment"  # nothing that its models said could have helped
 
 
@@ -184,7 +184,7 @@ def test_forks_are_drawn_where_a_model_that_learns_speaks():
 def test_what_was_said_must_be_known_by_its_tokens():
     spoken = made(True, True)
     spoken.contexts[0].exact = False
-    with pytest.raises(UserError, match="tells no tokens"):
+    with pytest.raises(UserError, match="returns no token ids"):
         choose_forks([spoken], 1, (0, 1))
 
 

@@ -66,3 +66,8 @@ def test_every_file_that_the_page_names_exists():
         assert any(path.exists() for path in known) or file == "model/", file
     for picture in re.findall(r"!\[[^]]+\]\(([^)]+)\)", PAGE.read_text()):
         assert (Path(PAGE).parent / picture).exists()
+
+
+def test_every_folder_and_file_says_what_it_is():
+    for path in PACKAGE.rglob("*.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), path

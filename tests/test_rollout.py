@@ -291,7 +291,7 @@ def test_a_role_without_model_stops_everything():
 
 
 def test_zero_concurrency_is_refused():
-    with pytest.raises(UserError, match="none would ever start"):
+    with pytest.raises(UserError, match="must be at least 1"):
         rollout(concurrency=0)
 
 

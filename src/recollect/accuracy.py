@@ -31,7 +31,7 @@ def accuracy(groups: Sequence[Sequence[Episode]], score: str = "answer") -> Accu
 
 
 def by_category(groups: Sequence[Sequence[Episode]]) -> dict[str, Accuracy]:
-    """Average by the questions' category, in the order of their names; those without have none."""
+    """Average by the questions' category, in the order of names, where questions have one."""
     found: dict[str, list[tuple[Episode, float]]] = {}
     for group in groups:
         task = group[0].task

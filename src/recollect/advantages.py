@@ -104,7 +104,7 @@ def batch_lowest(groups: Iterable[Sequence[Episode]]) -> float:
 
 
 def can_compare(group: Sequence[Episode]) -> bool:
-    """Tell whether an episode of a group has a sibling left, or was meant to have none."""
+    """Tell whether an episode has a sibling left, or is alone by design."""
     return sum(episode.counts for episode in group) >= min(2, len(group))
 
 
@@ -200,7 +200,7 @@ def gae(
     A_t = d_t + gamma lam A_(t+1), with A_(T+1) = 0
     return_t = A_t + V_t, which the critic learns to expect
 
-    V_t is expected where token t is drawn. What stands between two replies of a context (a tool's
+    V_t is expected where token t is drawn. What comes between two replies of a context (a tool's
     result) was not drawn: it has no t. With gamma = lam = 1, A_t = (all rewards from t on) - V_t.
     """
     rewards_T, values_T = (np.asarray(x, dtype=np.float64) for x in (rewards_T, values_T))

@@ -50,7 +50,7 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit status; `| head` may close our output early.
 
-    The status is 0 if all went well, 1 or 2 if not, and 128 + a signal's number if that stopped it.
+    The status is 0 for success, 1 or 2 for an error, and 128 + the signal that stopped it.
     """
     interrupts = Interrupts()
     try:

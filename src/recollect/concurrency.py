@@ -133,7 +133,7 @@ def _retrieve(flight: asyncio.Task[V]) -> None:
 
 
 Spans = dict[object, float]
-"""When each of something that is still going on began."""
+"""When each unfinished operation began."""
 
 
 class OutOfTime(Exception):
@@ -211,7 +211,7 @@ _current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
 class _Mark(AbstractContextManager[None]):
-    """Notes that something goes on; marks inside it are not looked at."""
+    """Marks an operation as running; marks inside it are ignored."""
 
     def __init__(self, deadline: Deadline, spans: Spans) -> None:
         self._deadline, self._spans = deadline, spans
@@ -249,7 +249,7 @@ def replying() -> AbstractContextManager[None]:
 
 
 async def hold_if_over() -> None:
-    """Keep an agent whose time is over from going on, until it is cancelled."""
+    """Block an agent whose time is over until it is cancelled."""
     deadline = _current.get()
     if deadline is not None and deadline.over:
         await asyncio.get_running_loop().create_future()

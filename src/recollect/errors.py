@@ -42,7 +42,7 @@ class AgentError(Exception):
 
 
 class OwnMistake(AgentError):
-    """A user's own code returned what it may not: says what, and where that code is."""
+    """A user's own code returned something invalid; the message says what and where."""
 
     def __init__(self, what: str, place: str) -> None:
         super().__init__(what)
@@ -69,7 +69,7 @@ class BoundaryError(Exception):
 
         An agent is a function of what its models say, so an error of its code is the agent's, and
         so is one in showing what it says: where that is the text's doing, all siblings fail alike
-        and nothing is learned. All else, and what a network or a disk does to an agent, is not.
+        and nothing is learned. The agent is not to blame for anything else, such as a network.
         """
         if isinstance(self.cause, AgentError):
             return "agent"
@@ -124,7 +124,7 @@ def _from(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return `file:line` of the innermost frame in a user's own code; empty if there is none."""
+    """Return `file:line` of the innermost frame in a user's own code, or an empty text."""
     if isinstance(error, OwnMistake):
         return error.place
     if isinstance(error, ConnectionError | TimeoutError) or _from(error) in FOREIGN:

@@ -22,7 +22,7 @@ from recollect.foreign import redact, storable
 TEMPORARY = ".tmp-"
 """Starts the name of what is being written or removed; `Run.open` clears what a kill left."""
 
-_ROOM = "free some space, then type the same command: it resumes"
+_ROOM = "free some space, then run the same command again: it resumes"
 _WRITABLE = "choose a folder you may write to"
 _IN_THE_WAY = "move it away, or choose another folder"
 _FIXES = {
@@ -38,9 +38,9 @@ _FIXES = {
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
     errno.EFBIG: "choose a folder on another disk: this one allows no file of that size",
-    errno.EIO: "check the disk, then type the same command: it resumes",
-    errno.EMFILE: "allow more open files (ulimit -n), then type the same command",
-    errno.ENFILE: "close other programs, then type the same command",
+    errno.EIO: "check the disk, then run the same command again: it resumes",
+    errno.EMFILE: "allow more open files (ulimit -n), then run the same command again",
+    errno.ENFILE: "close other programs, then run the same command again",
 }
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 """What is never our mistake, wherever it happens."""
@@ -274,7 +274,7 @@ def _whole(file: int) -> int:
 
 
 def read_lines(path: Path, fix: str = "restore it from a copy") -> Iterator[tuple[int, Any]]:
-    """Yield (line number, record); a file that is not there has none.
+    """Yield (line number, record); a missing file yields nothing.
 
     A line that is damaged, or a last one that was cut short, is an error: none is left out.
     """

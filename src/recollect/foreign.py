@@ -122,7 +122,7 @@ def _is_secret(value: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """Return text that is safe to show: lines and tabs stay, whatever acts on a screen does not."""
+    """Return text that is safe to show: lines and tabs stay, control characters are removed."""
     text = redact(text)
     if text.isascii() and text.isprintable():
         return text

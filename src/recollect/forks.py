@@ -1,7 +1,7 @@
 """Forks: places in finished episodes from which their rest is run again.
 
-An agent is a function of what its models say. Told again what they said in the first contexts of an
-episode, it stands where it stood then, with the same memory, whatever kind of memory that is.
+An agent is a function of what its models say. When the replies of an episode's first contexts are
+replayed, the agent is where it was then, with the same memory, whatever kind of memory that is.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Fork:
 
     episode: Episode
     at: int
-    """The number of that context; those before it are told again."""
+    """The number of that context; earlier ones are replayed."""
 
     @property
-    def told(self) -> list[Context]:
+    def replayed(self) -> list[Context]:
         """What was said until then."""
         return self.episode.contexts[: self.at]
 
@@ -33,7 +33,7 @@ class Fork:
 def find_places(group: Sequence[Episode]) -> list[Fork]:
     """Find all places: before a model that learns speaks, but not before anything was said.
 
-    From there, all siblings went on anyway.
+    All siblings continued from there anyway.
     """
     return [
         Fork(episode, at)
@@ -50,10 +50,10 @@ def choose_forks(group: Sequence[Episode], count: int, key: Key) -> list[Fork]:
     What was said before must be known by its tokens.
     """
     places = find_places(group)
-    if any(not context.exact for fork in places for context in fork.told):
+    if any(not context.exact for fork in places for context in fork.replayed):
         raise UserError(
-            "episodes cannot be run again from the middle, because a fixed model tells no tokens",
-            "set --local.n 0, or serve that model where tokens are told",
+            "cannot run episodes again from the middle: a fixed model returns no token ids",
+            "set --local.n 0, or serve that model from a server that returns token ids",
         )
     rng = np.random.default_rng(derive(*key, "forks"))
     drawn = rng.choice(len(places), min(count, len(places)), replace=False)

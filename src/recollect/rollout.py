@@ -31,7 +31,7 @@ class Start:
     task: Task
     key: Key
     """With the episode's number it seeds every draw."""
-    told: Sequence[Context] = ()
+    replayed: Sequence[Context] = ()
     """What was said before, in contexts of another episode."""
 
 
@@ -51,7 +51,7 @@ class Rollout:
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise UserError(
-                f"with {self.concurrency} episodes at once none would ever start",
+                f"rollout.concurrency must be at least 1, got {self.concurrency}",
                 "set --rollout.concurrency to 1 or more",
             )
 
@@ -84,7 +84,7 @@ class Rollout:
     ) -> list[Group]:
         """Run the rest of episodes `n` times from each fork; return one group per fork."""
         starts = [
-            Start(fork.episode.task, (*key, "again", fork.episode.rollout, fork.at), fork.told)
+            Start(fork.episode.task, (*key, "again", fork.episode.rollout, fork.at), fork.replayed)
             for fork in forks
         ]
         return await self._grouped(starts, n, on_episode)
@@ -96,7 +96,7 @@ class Rollout:
 
         async def one(start: Start, rollout: int) -> Episode:
             async with slots:
-                episode = await self.episode(start.task, rollout, start.key, start.told)
+                episode = await self.episode(start.task, rollout, start.key, start.replayed)
             on_episode(episode)
             return episode
 
@@ -104,15 +104,15 @@ class Rollout:
         return [episodes[at : at + n] for at in range(0, len(episodes), n)]
 
     async def episode(
-        self, task: Task, rollout: int, key: Key, told: Sequence[Context] = ()
+        self, task: Task, rollout: int, key: Key, replayed: Sequence[Context] = ()
     ) -> Episode:
         """Run one episode to its reward, or to the failure that ended it.
 
-        It begins with what was `told` in contexts of another one, and goes on from there.
+        It replays contexts of another episode and continues from there.
         """
         started = time.perf_counter()
-        chats = Chats(self.models, (*key, task.id, rollout), told=told)
-        episode = Episode(task, rollout, chats.contexts, forked=len(told))
+        chats = Chats(self.models, (*key, task.id, rollout), replayed=replayed)
+        episode = Episode(task, rollout, chats.contexts, forked=len(replayed))
         deadline = Deadline(self.timeout)
         learns = any(model.trainable for model in self.models.values())
         try:

@@ -22,8 +22,8 @@ def samples_of(
 ) -> list[Sample]:
     """Turn every trainable context of every episode that counts into a sample.
 
-    Groups with the same of the `numbers` stay together in mini-batches; each has its own if there
-    are none.
+    Groups with the same of the `numbers` stay together in mini-batches; without
+    numbers each group has its own.
     """
     samples: list[Sample] = []
     number = 0

@@ -121,7 +121,7 @@ class Context:
     steps: dict[str, float] = field(default_factory=dict)
     """Rewards for this step alone, by name, beside the reward of the outcome."""
     exact: bool = True
-    """False where a server told no tokens: `ids` then only count, and can never be trained on."""
+    """False if the server returned no token ids: `ids` only counts them and cannot be trained."""
     chunks: tuple[int, int] | None = None
     """The first and the last chunk of the task that it showed something of, where noted."""
 
@@ -171,10 +171,10 @@ class Episode:
     answer_scores: list[float] = field(default_factory=list)
     """One per question: how well it was answered, without any bonus."""
     forked: int = 0
-    """How many of its contexts were told again from another episode of the task; they do not learn
+    """How many of its contexts were replayed from another episode of the task; they are not trained
     here."""
     namespace: str = ""
-    """Of the trial that its memory was: the name of the base and a tail of its own; empty for a
+    """The trial that its memory was: the name of the base and a tail of its own; empty for a
     memory without a base."""
 
     @property

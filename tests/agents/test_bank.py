@@ -480,7 +480,7 @@ def test_impossible_settings_name_the_fix():
             make()
         assert message in str(error.value)
     BankAgent().check_window(8192)
-    with pytest.raises(UserError, match="nothing embeds"):
+    with pytest.raises(UserError, match="needs an embedder"):
         play(replace(AGENT, tools=BankTools(embedding=True)), task("a"), lambda prompt: "x")
     assert BankAgent().new_memory(task()) == BankMemory()
     assert "{chunk}" in LEDGER_PROMPTS.memory

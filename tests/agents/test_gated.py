@@ -179,7 +179,7 @@ def test_a_text_that_was_cut_is_no_early_end():
 
 def test_tasks_without_evidence_are_refused():
     task = story("a", evidence=())
-    with pytest.raises(UserError, match="does not say where its evidence stands"):
+    with pytest.raises(UserError, match="does not say where its evidence is"):
         scored(told(OWN, task, SKIP), task)
 
 

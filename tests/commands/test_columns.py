@@ -38,7 +38,7 @@ def test_mistakes_are_one_line_with_the_fix(table, capsys):
     for more, said in (
         ([], "has no column for context, answers; it has q, doc, a"),
         (["--columns", "question=q,context=dox,answers=a"], "has no column 'dox' for context"),
-        (["--columns", "question"], "'question' maps no column"),
+        (["--columns", "question"], "'question' does not map a column"),
     ):
         for verb in (["train", "demo", "--dry-run"], ["eval", "demo"]):
             assert main([*verb, "--tasks", table, *more]) == 2

@@ -319,10 +319,10 @@ def test_no_error_of_a_server_acts_on_the_terminal(capsys, tmp_path: Path):
         (("--set", "fold.chunk_size=big"), "chunk_size should be a valid integer"),
         (("--tasks", "recal@1k"), "there is no task 'recal'"),
         (("--metrics", "bleu"), "no metric 'bleu'"),
-        (("--prices", "cheap"), "no prices"),
+        (("--prices", "cheap"), "not prices"),
         (("--trackers", "tb"), "no tracker 'tb'"),
         (("--n", "0"), "n is 0"),
-        (("--concurrency", "0"), "none would ever start"),
+        (("--concurrency", "0"), "concurrency must be at least 1, got"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_asked(capsys, tmp_path, more, message):

@@ -118,13 +118,13 @@ def test_our_parts_have_short_names(here, capsys):
         (["--reward", "mine:two_pass"], "two_pass does not take (episode, memory)"),
         (["--reward", "mine:NUMBER"], "7 is not a reward: it cannot be called"),
         (["--tasks", "mine:Reader"], "it has no name, metric, size, task, longer"),
-        (["--tasks", "mine:wrong"], "wrong returned 'a task', no Task"),
+        (["--tasks", "mine:wrong"], "wrong returned 'a task', which is not a Task"),
         (["--tasks", "recal@1k"], "there is no family of tasks 'recal@1k'"),
         (["--metric", "mine:NUMBER"], "mine:NUMBER is not a metric"),
         (["--metric", "f1"], "there is no metric 'f1'"),
-        (["--name", "../x"], "the name '../x' names no folder"),
-        (["--name", ""], "the name '' names no folder"),
-        (["--name", "/x"], "the name '/x' names no folder"),
+        (["--name", "../x"], "the name '../x' is not a folder inside"),
+        (["--name", ""], "the name '' is not a folder inside"),
+        (["--name", "/x"], "the name '/x' is not a folder inside"),
     ],
 )
 def test_bad_input_is_one_message_and_no_run(here, capsys, words, says):
@@ -151,7 +151,7 @@ MISTAKES = {
     ),
     "say": ("    await chats.open().say(7)", "mine.py:2: TypeError: say takes texts and messages"),
     "memory": ("    memory.text = None", "mine.py:2: TypeError: a memory is a text, not NoneType"),
-    "role": ("    chats.open('note')", "no model speaks in the role 'note'"),
+    "role": ("    chats.open('note')", "there is no model for the role 'note'"),
 }
 
 
@@ -213,7 +213,7 @@ def test_every_engine_warns_or_refuses_at_the_start(here, capsys, engine):
     status, said = planned("--agent.max-memory-tokens", "5000")
     assert status == 2 and "a memory of 5000 tokens" in said
     status, said = planned("--name", "../x")
-    assert status == 2 and "the name '../x' names no folder" in said
+    assert status == 2 and "the name '../x' is not a folder inside" in said
     Path("mine.py").write_text(
         "async def silent(task, chats, memory):\n"
         "    return [(await chats.open().say(q.text, max_tokens=2)).text for q in task.questions]\n"

@@ -58,7 +58,7 @@ def test_a_class_with_a_tool_is_measured_beside_ours_and_its_tool_is_called(here
     [
         (["--agents", "mine:nobody"], "has no nobody"),
         (["--agents", "nobody"], "there is no agent 'nobody'"),
-        (["--tasks", "mine:Reader"], "is no family of tasks"),
+        (["--tasks", "mine:Reader"], "is not a task family"),
         (["--tasks", "mine:Chess@8k"], "mine:Chess has no method of_length"),
         (["--metrics", "mine:nothing"], "has no nothing"),
         (["--metrics", "nothing"], "there is no metric 'nothing'"),

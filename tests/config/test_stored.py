@@ -80,7 +80,7 @@ def test_nothing_is_imported_but_the_modules_of_the_run(tmp_path):
 
     (tmp_path / "evil.py").write_text("raise RuntimeError('imported')\n")
     for name in ("subprocess:Popen", "evil:agent", f"{tmp_path}/evil.py:agent", "os:system"):
-        assert "is no module of the run" in refused("agent", name)
+        assert "is not a module of the run" in refused("agent", name)
     for name in ("recollect.files:remove", "recollect.config.modules:load"):
         assert "is no setting" in refused("reward", name)
 

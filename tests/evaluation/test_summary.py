@@ -239,5 +239,5 @@ def test_costs_are_parted_by_role_and_priced():
 def test_prices_are_two_numbers():
     assert parse_prices("0.15,0.6") == Prices(0.15, 0.6) and parse_prices("") is None
     for wrong in ("1", "1,2,3", "a,b", "-1,2"):
-        with pytest.raises(UserError, match="no prices"):
+        with pytest.raises(UserError, match="not prices"):
             parse_prices(wrong)

@@ -208,7 +208,7 @@ def test_silence_does_not_confirm_a_guessed_tokenizer():
     with token_server(TOKENIZER, silent, lambda request: {"content": "Hi."}) as server:
         assert isinstance(connect(server.url, known=[TOKENIZER]).policy, EndpointSpeaker)
         assert isinstance(connect(server.url, tokenizer=TOKENIZER).policy, EndpointPolicy)
-        with pytest.raises(UserError, match="says nothing"):
+        with pytest.raises(UserError, match="gives no sign"):
             connect(server.url, known=[TOKENIZER], speech="tokens")
 
 

@@ -121,7 +121,7 @@ def test_a_server_without_models_and_a_broken_cache_are_the_users_to_mend(tmp_pa
     ):
         grade(Judge(RemoteModel(server.url)), "x")
     (tmp_path / "broken.sqlite").write_text("this is no database, and long enough to be seen so")
-    with pytest.raises(UserError, match="cannot keep answers"):
+    with pytest.raises(UserError, match="cannot store answers"):
         grade(
             Judge(RemoteModel("http://127.0.0.1:9/v1", "m", cache=tmp_path / "broken.sqlite")), "x"
         )

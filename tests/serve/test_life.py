@@ -26,7 +26,7 @@ from recollect.policies.client import Endpoint
 from recollect.runs.checkpoints import write_checkpoint
 from recollect.serve.server import Serving
 from recollect.serve.source import find_source
-from recollect.train import checkpoint
+from recollect.train import saved_model
 from recollect.train.trainer import Trainer
 from tests.support.served import served
 from tests.support.tiny import tiny_model
@@ -187,9 +187,9 @@ def test_runs_checkpoints_and_exports_are_found(tmp_path):
             for parameter in model.trainable_parameters():
                 parameter.fill_(0.01 * step)
         write_checkpoint(
-            run / "checkpoints", step, lambda folder: checkpoint.save(folder, model, trainer)
+            run / "checkpoints", step, lambda folder: saved_model.save(folder, model, trainer)
         )
-    checkpoint.export(run / "model", model)
+    saved_model.export(run / "model", model)
 
     ids = torch.arange(8)
 

@@ -33,7 +33,7 @@ def test_every_length_survives_being_shown(tokens):
 
 @pytest.mark.parametrize("text", ["", "k", "8q", "-1", "0", "8 k", "1e3", "0.0001"])
 def test_other_texts_are_refused(text):
-    with pytest.raises(UserError, match="no length"):
+    with pytest.raises(UserError, match="not a length"):
         parse_length(text)
 
 

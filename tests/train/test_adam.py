@@ -7,7 +7,7 @@ import torch
 
 from recollect.config.engine import LossConfig, OptimConfig
 from recollect.models.model import ModelConfig, load_model
-from recollect.train import checkpoint
+from recollect.train import saved_model
 from recollect.train.adam import RoamingAdamW
 from recollect.train.rows import Row
 from recollect.train.trainer import Trainer
@@ -105,10 +105,10 @@ def test_a_resumed_run_of_half_weights_equals_one_that_went_on(half, tmp_path, o
     first = half()
     trainer = trained(first, 3, offload)
     (tmp_path / "saved").mkdir()
-    checkpoint.save(tmp_path / "saved", first, trainer)
+    saved_model.save(tmp_path / "saved", first, trainer)
     second = half()
     again = trained(second, 0, offload)
-    checkpoint.load(tmp_path / "saved", second, again)
+    saved_model.load(tmp_path / "saved", second, again)
     for _ in range(2):
         again.update(random_samples(8))
     for a, b in zip(whole.trainable_parameters(), second.trainable_parameters(), strict=True):

@@ -18,7 +18,7 @@ from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 from recollect.runs.run import Run, read_metrics, without_times
-from recollect.train import checkpoint
+from recollect.train import saved_model
 from recollect.train.critic import Critic, explained_variance, load_critic, value_loss
 from recollect.train.loop import train
 from recollect.train.rollouts import Rollouts
@@ -254,7 +254,7 @@ def test_in_the_warm_up_only_the_critic_learns(tmp_path):
     assert [without_times(r) for r in first] == [without_times(r) for r in rows]
     rollouts = Rollouts.open(config)
     before = {n: p.detach().clone() for n, p in rollouts.model.network.named_parameters()}
-    checkpoint.load_weights(tmp_path / "short/checkpoints/step-000002", rollouts.model)
+    saved_model.load_weights(tmp_path / "short/checkpoints/step-000002", rollouts.model)
     assert all(torch.equal(before[n], p) for n, p in rollouts.model.network.named_parameters())
 
 
@@ -266,7 +266,7 @@ def test_a_resumed_run_equals_one_never_stopped(tmp_path):
     assert compare[0] == compare[1]
     ends = [tmp_path / name / "checkpoints/step-000004" for name in ("whole", "cut")]
     for name in ("weights", "optimiser", "critic-weights", "critic-optimiser"):
-        one, other = (checkpoint.load_file(end / f"{name}.safetensors") for end in ends)
+        one, other = (saved_model.load_file(end / f"{name}.safetensors") for end in ends)
         assert all(torch.equal(one[key], other[key]) for key in one) and one.keys() == other.keys()
 
 
@@ -283,7 +283,7 @@ def test_a_checkpoint_without_a_critic_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"advantage": "grpo"}, "no critic to set"),
+        ({"advantage": "grpo"}, "has no critic"),
         ({"outcome_share": 0.8}, "outcomes"),
         ({"rollout": RolloutConfig(tasks=4, n=2, refills=1)}, "without differences"),
         ({"critic": CriticConfig(warmup=100)}, "only the critic"),

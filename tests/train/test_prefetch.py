@@ -22,7 +22,7 @@ from recollect.rollout import Group
 from recollect.runs.checkpoints import PENDING, list_checkpoints
 from recollect.runs.run import Run, read_metrics, without_times
 from recollect.sampler.dense import LocalPolicy
-from recollect.train import checkpoint
+from recollect.train import saved_model
 from recollect.train.learner import Learner
 from recollect.train.loop import train
 from recollect.train.prefetch import Batches, read_groups
@@ -89,7 +89,7 @@ def test_a_batch_is_drawn_with_the_weights_before_the_update(tmp_path):
     asyncio.run(by_hand())
     for row, expected in zip(found, metrics, strict=True):
         assert {name: row[name] for name in expected} == expected
-    weights = checkpoint.load_file(tmp_path / "run/checkpoints/step-000003/weights.safetensors")
+    weights = saved_model.load_file(tmp_path / "run/checkpoints/step-000003/weights.safetensors")
     for name, parameter in plain.model.network.named_parameters():
         assert torch.equal(weights[name], parameter), name
     assert found[0]["train/mismatch"] < 1e-8 < 1e-4 < found[1]["train/mismatch"]
@@ -115,8 +115,8 @@ def test_killed_after_any_step_it_ends_the_same(tmp_path, changes, steps):
         assert (folder / f"checkpoints/step-{step:06d}" / PENDING).exists()
         assert run(folder, config) == whole
         for path in sorted((folder / end).glob("*.safetensors")):
-            one = checkpoint.load_file(path)
-            other = checkpoint.load_file(tmp_path / "whole" / end / path.name)
+            one = saved_model.load_file(path)
+            other = saved_model.load_file(tmp_path / "whole" / end / path.name)
             assert one.keys() == other.keys()
             assert all(torch.equal(one[name], other[name]) for name in one), path.name
 

@@ -32,8 +32,8 @@ from recollect.models.tokenizer import load_tokenizer
 from recollect.rollout import Group
 from recollect.runs.run import Run, read_metrics
 from recollect.samples import make_samples
-from recollect.train import checkpoint
 from recollect.train import metrics as report
+from recollect.train import saved_model
 from recollect.train.loop import train
 from recollect.train.rollouts import Rollouts
 from recollect.train.trainer import Trainer
@@ -368,7 +368,7 @@ def test_a_fixed_model_in_a_folder_speaks_the_same_tokens(tmp_path):
 
 
 def test_an_exported_model_shares_the_tokenizer_with_the_one_it_came_from(tmp_path):
-    checkpoint.export(tmp_path / "model", load_model(preset("demo").model))
+    saved_model.export(tmp_path / "model", load_model(preset("demo").model))
     with token_server(TOKENIZER, answer, root=str(tmp_path / "model")) as server:
         roles = Rollouts.open(served_settings(tmp_path, server.url)).roles
         assert (
@@ -491,7 +491,7 @@ def test_a_server_gone_for_good_stops_the_run_which_then_goes_on(tmp_path, calls
         with pytest.raises(UserError, match="is gone") as caught:
             ran(config)
         port = server.port
-    assert "the run goes on from its last checkpoint" in caught.value.fix
+    assert "the run continues from its last checkpoint" in caught.value.fix
     with token_server(TOKENIZER, answer, port=port):
         watcher = Notes()
         assert ran(config, watcher).finished

@@ -122,7 +122,7 @@ def test_settings_that_do_not_go_together():
         "no vectors": lambda: replace(CURATOR, reward=MemoryDelta(retrieval=dense)),
         "gives no answers": lambda: replace(CURATOR, reward=AnswerReward()),
         "no answers to reward": lambda: replace(CURATOR, reward=AnswerAndTools()),
-        "finds no memories": lambda: replace(CURATOR, tasks=Recall()),
+        "there are no memories to edit": lambda: replace(CURATOR, tasks=Recall()),
         "edits none": lambda: replace(CURATOR, agent=FoldAgent()),
     }
     for message, make in cases.items():

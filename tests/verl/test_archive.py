@@ -9,7 +9,7 @@ import ray
 
 from recollect.engines.verl.runner import mistake
 from recollect.engines.verl.worker.archive import find_archive, open_archive
-from recollect.engines.verl.worker.outputs import compact
+from recollect.engines.verl.worker.training_rows import compact
 from recollect.errors import UserError
 from recollect.types import Failure
 from tests.support.verl_rows import context, episode

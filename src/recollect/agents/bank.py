@@ -37,7 +37,7 @@ class BankAgent:
     chunk_size: int | None = 5000
     """Tokens per chunk; None takes the task's own chunks as they are."""
     max_core_tokens: int = 1000
-    """Of a longer core memory only the end is kept."""
+    """Limit of the core memory; a longer one keeps only its end."""
     max_chunks: int | None = None
     """Longer texts lose their middle: the first and the last half of this many chunks are read."""
     tools: BankTools = BankTools()
@@ -47,12 +47,12 @@ class BankAgent:
         max_tool_response_length=3000,
         truncation="head",
     )
-    """Of every chat."""
+    """Limits of every chat."""
     prompts: BankPrompts = BankPrompts()
     more_tools: tuple[Tool, ...] = ()
     """Tools of yours beside its own, in every chat; --tools sets them."""
     embed: Embed | None = field(default=None, repr=False)
-    """For the tool memory_embedding_retrieve; `bind` fills it in."""
+    """The embedder of the tool memory_embedding_retrieve; `bind` fills it in."""
 
     def __post_init__(self) -> None:
         check_bounds("agent", self, chunk_size=FROM_1, max_core_tokens=FROM_1, max_chunks=FROM_1)
@@ -106,7 +106,7 @@ class BankAgent:
     async def run(self, task: Task, chats: Chats, memory: BankMemory) -> list[str]:
         """Read the chunks into the memory, asking each question at its position."""
         if self.tools.embedding and self.embed is None:
-            raise UserError("nothing embeds for memory_embedding_retrieve", "give the agent embed")
+            raise UserError("memory_embedding_retrieve needs an embedder", "set the agent's embed")
         tokenizer = _tokenizer(chats, "memory")
         passages = PassageIndex(self.tools.passage_size, self.embed)
         steps = spans(task, tokenizer, self.chunk_size, self.max_chunks)
@@ -162,7 +162,7 @@ def without_thinking(text: str) -> str:
 
 
 def _parse(chat: Chat, reply: Reply) -> Parsed:
-    """Read the calls of a reply; the text of the published system tells of those that are none."""
+    """Read the calls of a reply; malformed ones are answered in the published system's words."""
     parsed = parse_reply(chat, reply)
     calls = [
         call if isinstance(call, Call) else Malformed(f"Failed to parse tool call: {call.problem}")

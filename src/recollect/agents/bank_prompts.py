@@ -1,4 +1,4 @@
-"""What the bank agent is told, in general and for ledgers."""
+"""Prompts of the bank agent, in general and for ledgers."""
 
 from __future__ import annotations
 
@@ -75,4 +75,4 @@ LEDGER_PROMPTS = BankPrompts(
         " in \\boxed{}."
     ),
 )
-"""For tasks of the family `ledger`: the notes are the books."""
+"""Prompts for tasks of the family `ledger`: the notes are account books."""

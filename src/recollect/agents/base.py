@@ -1,6 +1,6 @@
 """The Agent protocol: a way of remembering, as one async function.
 
-An agent may have more methods than `run`. The protocols below name them; whoever runs an agent
+An agent may have more methods than `run`. The protocols below name them; code that runs an agent
 calls the functions here, which say what happens where an agent has no such method.
 """
 
@@ -182,6 +182,6 @@ def servers_of(part: object) -> Mapping[str, Endpoint]:
 
 
 def is_ours(part: object) -> bool:
-    """Tell whether a part of a run is built in; a user's function in a class of ours is not."""
+    """Tell whether a part of a run is built in, and no user's function in a class of ours."""
     defined = getattr(part, "function", None) or type(part)
     return str(getattr(defined, "__module__", "")).partition(".")[0] == "recollect"

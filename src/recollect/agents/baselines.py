@@ -40,7 +40,7 @@ class ClosedBookAgent:
         return TextMemory()
 
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
-        """Ask all questions at once: where they stand in the text makes no difference."""
+        """Ask all questions at once: their positions in the text make no difference."""
         answers = await ask(
             chats,
             dict(enumerate(task.questions)),

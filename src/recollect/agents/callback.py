@@ -87,7 +87,7 @@ class CallbackAgent:
     chunk_size: int | None = 5000
     """Tokens per chunk; None takes the task's own chunks as they are."""
     max_memory_tokens: int = 1024
-    """Of a reply, its tags and its query included."""
+    """Limit of one reply, including its tags and its query."""
     max_answer_tokens: int = 1024
     max_chunks: int | None = None
     """Longer texts lose their middle: the first and the last half of this many chunks are read."""

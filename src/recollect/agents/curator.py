@@ -1,6 +1,6 @@
 """Curator: search and edit a database of memories so that a question is answered better from it.
 
-One chat with tools in role `memory` (MemoryUpdate's loop). The agent is told the question but must
+One chat with tools in role `memory` (MemoryUpdate's loop). The agent sees the question but must
 not answer it: a reader will, from what retrieval then finds.
 """
 
@@ -31,7 +31,7 @@ _FIELD = re.compile(r"\{(card|operations|question)\}")
 
 @dataclass(frozen=True)
 class CuratorPrompts:
-    """What the agent is told; `user` has the fields {card}, {operations} and {question}."""
+    """The prompts of the agent; `user` has the fields {card}, {operations} and {question}."""
 
     system: str = (
         "You look after a database of memories about people. You search it, think about what you"
@@ -72,7 +72,7 @@ class CuratorAgent:
     answer: bool = False
     """Also answer from what retrieval finds afterwards, in role `answer`; trained if that is."""
     retrieval: Retrieval = Retrieval()
-    """For those answers."""
+    """Retrieval for those answers."""
     max_answer_tokens: int = 64
     stores: Stores | None = None
     """Where the memories of a task's `namespace` are; `bind` fills it in."""
@@ -85,7 +85,7 @@ class CuratorAgent:
         if not isinstance(resources.tasks, RememberedFamily):
             name = getattr(resources.tasks, "name", resources.tasks)
             raise UserError(
-                f"the curator finds no memories in tasks of {name}",
+                f"there are no memories to edit in tasks of {name}",
                 "start from the preset curator or locomo",
             )
         modes = {"agent.tools": self.tools.mode}

@@ -17,7 +17,7 @@ STEP = 1024
 AROUND = 2048
 """Tokens for the problem and for the texts around chunk and memory: MemAgent's 8,192 in all."""
 USUAL = 16384
-"""Of a context, where neither its limits nor the model's window are known."""
+"""Tokens of a context when neither its limits nor the model's window are known."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class FoldPrompts:
         "<memory>\n{memory}\n</memory>\n\nYour answer:"
     )
     unknown_problem: str = "Questions about anything in the text will be asked later."
-    """Stands for the problem where the memory is written without knowing it."""
+    """Takes the problem's place where the memory is written without knowing it."""
     published: Path | None = None
     """A file of MemAgent's code, recurrent/impls/memory.py: its prompts take the place of
     memory_first and answer, word for word, as released checkpoints were trained with them."""

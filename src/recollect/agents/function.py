@@ -73,7 +73,7 @@ def made(kind: type, what: str, how: str) -> Any:
     try:
         return kind()
     except TypeError as error:
-        raise UserError(f"{kind.__name__} is no {what} ({error})", how) from error
+        raise UserError(f"{kind.__name__} cannot be a {what} ({error})", how) from error
 
 
 def check_arguments(function: Any, name: str, given: tuple[str, ...], how: str) -> None:

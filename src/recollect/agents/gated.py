@@ -78,12 +78,12 @@ def parse_gates(reply: str) -> Gates:
 
 @dataclass(frozen=True)
 class GatedAgent:
-    """For every chunk: keep or rewrite the memory, go on or stop; then answer from the memory."""
+    """Keep or rewrite the memory at every chunk, continue or stop; then answer from the memory."""
 
     chunk_size: int | None = 5000
     """Tokens per chunk; None takes the task's own chunks as they are."""
     max_memory_tokens: int = 1024
-    """Of a reply, its tags included."""
+    """Limit of one reply, including its tags."""
     max_answer_tokens: int = 1024
     max_chunks: int | None = None
     """Longer texts lose their middle: the first and the last half of this many chunks are read."""

@@ -26,7 +26,7 @@ def agents(
     max_answer_tokens: int = 1024,
     embed: Embed | None = None,
 ) -> dict[str, Agent]:
-    """Return every agent, reading so much at a time and answering in so many tokens.
+    """Return every agent with this chunk size and this limit for answers.
 
     The passages that RAG shows take as much room as a chunk; `embed` is needed for rag_dense and
     rag_hybrid, and gives the bank its search by meaning.

@@ -30,7 +30,7 @@ class ParallelAgent:
     chunk_size: int | None = 5000
     """Tokens per chunk; None takes the task's own chunks as they are."""
     max_note_tokens: int = 256
-    """Of a reader's reply, its tags included."""
+    """Limit of a reader's reply, including its tags."""
     max_memory_tokens: int = 1024
     max_answer_tokens: int = 1024
     max_chunks: int | None = None
@@ -88,7 +88,7 @@ class ParallelAgent:
         return TextMemory()
 
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
-        """Read what stands before each question, then ask it; the memory goes on with the text."""
+        """Read the text before each question, then ask it; the memory is kept for what follows."""
         reading = _Reading(self, "\n".join(q.text for q in task.questions), chats, memory)
         pending = dict(enumerate(task.questions))
         answers: dict[int, str] = {}

@@ -50,8 +50,8 @@ class SectionNote:
 def parse_note(reply: str) -> SectionNote:
     """Read a reply; one that does not say yes and then something is not kept.
 
-    Well-formed are <check>no</check>, and <check>yes</check> with a closed <note> that is not
-    empty. A note cut off by the limit is kept as far as it goes.
+    Well-formed are <check>no</check>, and <check>yes</check> with a closed <note> that holds text.
+    A note cut off by the limit is kept as far as it goes.
     """
     check = choice(spoken(reply), "check", ("yes", "no"))
     if check.text != "yes":

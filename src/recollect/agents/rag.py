@@ -34,9 +34,9 @@ class RagAgent:
     """Tokens of all passages together; the one that does not fit is cut, the rest left out."""
     max_answer_tokens: int = 1024
     order: Literal["text", "rank"] = "text"
-    """How the passages found are shown: as they stood in the text, or the best first."""
+    """How the passages found are shown: in the order of the text, or the best first."""
     embed: Embed | None = field(default=None, repr=False)
-    """For dense and hybrid; whoever runs the agent puts it in."""
+    """The embedder for dense and hybrid search; `bind` fills it in."""
 
     def __post_init__(self) -> None:
         names = ("chunk_size", "top_k", "max_context_tokens", "max_answer_tokens")
@@ -72,7 +72,7 @@ class RagAgent:
         return [answers[i] for i in range(len(task.questions))]
 
     async def _breathe(self, memory: Store) -> None:
-        """Index a bit at a time and let other episodes go on: a long text takes seconds."""
+        """Index a bit at a time and let other episodes run: a long text takes seconds."""
         if len(memory) % 32 == 0:
             if self.mode != "dense":
                 memory.index_words()

@@ -31,7 +31,7 @@ FROM_TEXT = f"<text>\n{{text}}\n</text>\n\n{solve_from('the text')}\n\n{PROBLEM}
 FROM_KNOWLEDGE = f"{solve_from('what you know')}\n\n{PROBLEM}"
 
 NOTHING = "(nothing)"
-"""Stands where there is no text to show."""
+"""Shown where there is no text."""
 
 
 async def read_and_ask(
@@ -71,7 +71,7 @@ def spans(
 
     A window ends where a question is asked, so that none is answered from later text; it may be
     empty. With `max_chunks` a longer text loses its middle; what is left out counts as read where
-    it would have stood.
+    it would have been.
     """
     if chunk_size is None:
         yield from _own_chunks(task, tokenizer, max_chunks)
@@ -170,5 +170,5 @@ async def ask(
 
 
 def tokenizer_of(chats: Chats, role: str) -> Tokenizer:
-    """Return the tokenizer of whoever speaks in a role."""
+    """Return the tokenizer of the model that plays a role."""
     return chats.model(role).renderer.tokenizer

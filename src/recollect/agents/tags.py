@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tagged:
-    """What stands in a tag, and what follows it."""
+    """The content of a tag, and what follows it."""
 
     text: str | None
     """Without space around it; None if there is no such tag."""
@@ -29,7 +29,7 @@ def spoken(reply: str) -> str:
 
 
 def part(reply: str, name: str, until: str = "") -> Tagged:
-    """Return what stands between the first <name> and the last </name>.
+    """Return what is between the first <name> and the last </name>.
 
     A part that is never closed, as in a reply cut off by its limit, ends at `until` or at the end.
     """

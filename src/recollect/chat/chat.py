@@ -26,7 +26,7 @@ class Model:
 
     policy: Policy | Speaker
     renderer: Renderer
-    """Of a Speaker it only counts tokens, and turns tokens into text."""
+    """For a Speaker it only counts tokens and decodes them."""
     trainable: bool = True
     sampling: Sampling = Sampling()
     """Temperature, top-p and the default limit; the seed is set per turn."""
@@ -36,7 +36,7 @@ class Model:
     def __post_init__(self) -> None:
         if self.trainable and not self.exact:
             raise UserError(
-                "a model behind a server that tells no tokens cannot be trained",
+                "cannot train a model whose server returns no token ids",
                 "train a model folder, and give this server's model a role that is fixed",
             )
 
@@ -70,8 +70,8 @@ class Chats:
     key: Key
     """(seed, step, task, rollout): with context and turn numbers it seeds every draw."""
     contexts: list[Context] = field(default_factory=list)
-    told: Sequence[Context] = ()
-    """What was said in the first contexts: it is told again, not sampled, and does not learn."""
+    replayed: Sequence[Context] = ()
+    """What was said in the first contexts: it is replayed, not sampled, and is not trained."""
     spoken: str = ""
     """The label of the context that replied last."""
     _unplaced: list[Context] = field(default_factory=list)
@@ -98,13 +98,13 @@ class Chats:
         label = label or name
         stratum = stratum or name or role
         number = len(self.contexts)
-        told = self.told[number] if number < len(self.told) else None
-        learns = model.trainable and told is None
+        replayed = self.replayed[number] if number < len(self.replayed) else None
+        learns = model.trainable and replayed is None
         context = Context(role, stratum, learns, question=question, label=label, exact=model.exact)
         self.contexts.append(context)
         self._unplaced += [context] if unplaced else []
         own = model.trainable or not any(other.trainable for other in self.models.values())
-        return Chat(model, context, (*self.key, number), tuple(tools), told, own, self)
+        return Chat(model, context, (*self.key, number), tuple(tools), replayed, own, self)
 
     def settle(self, questions: int, failed: bool = False) -> None:
         """Match contexts to questions, once an agent has answered or failed.
@@ -127,7 +127,7 @@ class Chats:
         if role not in self.models:
             known = ", ".join(self.models)
             raise UserError(
-                f"no model speaks in the role {role!r}", f"give it a model; there are: {known}"
+                f"there is no model for the role {role!r}", f"give it a model; there are: {known}"
             )
         return self.models[role]
 
@@ -140,8 +140,8 @@ class Chat:
     context: Context
     key: Key
     tools: tuple[Any, ...] = ()
-    told: Context | None = None
-    """What was said in this context before, if it is only told again."""
+    replayed: Context | None = None
+    """What was said in this context before, if it is a replay."""
     own: bool = True
     """Whether the model is the agent's own: one that learns, or any where none does."""
     chats: Chats | None = field(default=None, repr=False)
@@ -204,26 +204,27 @@ class Chat:
     async def _next_turn(
         self, prompt: list[int], messages: Sequence[Message], sampling: Sampling
     ) -> tuple[Turn, str]:
-        if self.told:
+        if self.replayed:
             with boundary("replay"):
-                return self._told(self.told, prompt)
+                return self._replay(self.replayed, prompt)
         with boundary("policy"):
             return await self._continued(prompt, messages, sampling)
 
-    def _told(self, told: Context, prompt: list[int]) -> tuple[Turn, str]:
+    def _replay(self, replayed: Context, prompt: list[int]) -> tuple[Turn, str]:
         """Return the turn that followed this prompt before."""
         number = len(self.context.turns)
-        turn = told.turns[number] if number < len(told.turns) else None
-        if turn is None or told.ids[: turn.start] != prompt:
+        turn = replayed.turns[number] if number < len(replayed.turns) else None
+        if turn is None or replayed.ids[: turn.start] != prompt:
             raise RuntimeError(
-                f"{told.label or told.role}: told the same again, the agent went on differently"
+                f"{replayed.label or replayed.role}: given the same replies, the agent continued"
+                " differently"
             )
         return turn, self.model.renderer.tokenizer.decode(self._without_end(turn.token_ids))
 
     async def _continued(
         self, prompt: list[int], messages: Sequence[Message], sampling: Sampling
     ) -> tuple[Turn, str]:
-        """Ask whoever speaks: by tokens, or with the messages so far where it takes no tokens."""
+        """Ask the model: by tokens, or with the messages so far if it takes no tokens."""
         policy, renderer = self.model.policy, self.model.renderer
         tokenizer = renderer.tokenizer
         if not isinstance(policy, Speaker):

@@ -1,6 +1,6 @@
 """Who can speak in a chat: a Policy continues tokens, a Speaker answers messages.
 
-What learns is a Policy: its tokens are exact. A Speaker is a server that tells no tokens; what is
+What learns is a Policy: its tokens are exact. A Speaker is a server without token ids; what is
 recorded of it is good for reading and counting, never for training.
 """
 
@@ -45,7 +45,7 @@ class Spoken:
     stop_reason: StopReason
     calls: tuple[SpokenCall, ...] = ()
     prompt_tokens: int = 0
-    """As the server counts; 0 if it does not."""
+    """The server's own count; 0 if it reports no count."""
     sampled_tokens: int = 0
 
     @property

@@ -84,7 +84,7 @@ class Renderer:
     ) -> list[int]:
         """Render what follows an assistant's turn, up to where it speaks again.
 
-        `closed` says that the turn ended with an end token; if not, the template's is put in first.
+        `closed` says that the turn ended with an end token; otherwise the template's comes first.
         """
         return self._splice(messages, tools, after_reply=True, closed=closed)
 

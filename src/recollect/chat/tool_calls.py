@@ -55,7 +55,7 @@ def parse_reply(chat: Chat, reply: Reply) -> Parsed:
 
 
 def read_calls(text: str, thinking: bool = False) -> Parsed:
-    """Read the calls between tags; a call inside the model's thinking is none."""
+    """Read the calls between tags; a call inside the model's thinking is ignored."""
     if thinking or text.lstrip().startswith("<think>"):
         text = text.partition("</think>")[2]
     calls: list[Call | Malformed] = []
@@ -95,7 +95,7 @@ class _Bad(Exception):
 
 
 def _read_call(text: str, at: int) -> tuple[Call | Malformed, int]:
-    """Read the call that starts at `at`; return it and where the text goes on."""
+    """Read the call that starts at `at`; return it and where the text continues."""
     read = _read_function if text.startswith("<function=", _skip(text, at)) else _read_json
     try:
         call, end = read(text, _skip(text, at))
@@ -111,7 +111,7 @@ def _read_call(text: str, at: int) -> tuple[Call | Malformed, int]:
 
 
 def _next_tag(text: str, at: int) -> int:
-    """Return where to go on after a broken call: behind its closing tag, or at the next call."""
+    """Return where to continue after a broken call: behind its closing tag, or at the next call."""
     close, following = text.find(CLOSE, at), text.find(OPEN, at)
     if close >= 0 and (following < 0 or close < following):
         return close + len(CLOSE)
@@ -189,7 +189,7 @@ def _until(text: str, at: int, mark: str) -> tuple[str, int]:
 
 
 def _stray(text: str) -> list[Malformed]:
-    """Notice what was meant as a call but stands outside the tags, or in tags that are broken."""
+    """Notice what was meant as a call but is outside the tags, or in broken tags."""
     lowered = text.lower()
     if "<tool_call" in lowered or "tool_call>" in lowered:
         return [Malformed(f"a tag is broken or stands alone; write {FORM}")]

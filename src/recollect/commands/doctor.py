@@ -60,7 +60,7 @@ class Finding:
 
     name: str
     status: Status
-    """bad: training cannot work. warning: it may not. absent: only some features need it."""
+    """bad: training cannot work. warning: training may fail. absent: only some features need it."""
     found: str
     fix: str = ""
 

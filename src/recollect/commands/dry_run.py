@@ -98,7 +98,7 @@ def episodes(config: TrainConfig) -> int:
 
 
 def _forked(config: TrainConfig) -> int:
-    """Count the episodes of a task that go on from the middle of others, at most."""
+    """Count the episodes of a task that continue from the middle of others, at most."""
     return config.local.n * config.local.forks
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from recollect import files as disk
 from recollect.accuracy import Accuracy
-from recollect.commands.experiment_table import FailedRun, GridRow, markdown, score_table
+from recollect.commands.experiment_table import Failure, Row, markdown, score_table
 from recollect.config.experiment import Experiment, PlannedRun
 from recollect.config.stored import settings_of
 from recollect.config.train import MAY_CHANGE, TrainConfig
@@ -55,7 +55,7 @@ def run_experiment(experiment: Experiment, train_one: TrainOne, console: Console
         finished = sum(is_finished(run.config, results) for run in runs)
         left = f"; {finished} finished earlier" if finished else ""
         console.print(f"{experiment.file.path}: {len(runs)} runs{left}", markup=False)
-        failures: list[FailedRun] = []
+        failures: list[Failure] = []
         for number, run in enumerate(runs, start=1):
             title = f"run {number} of {len(runs)}: {run.config.name}"
             if is_finished(run.config, results):
@@ -66,7 +66,7 @@ def run_experiment(experiment: Experiment, train_one: TrainOne, console: Console
                 report = train_one(run.config)
             except UserError as error:
                 console.print(Text(f"failed: {error}", "yellow"))
-                failures.append(FailedRun(run.config.name, error.what))
+                failures.append(Failure(run.config.name, error.what))
                 continue
             if isinstance(report, int):
                 done = f"{sum(is_finished(r.config, results) for r in runs)} of {len(runs)} runs"
@@ -81,7 +81,7 @@ def _finish(
     experiment: Experiment,
     runs: Sequence[PlannedRun],
     results: Mapping[str, RunResult],
-    failures: Sequence[FailedRun],
+    failures: Sequence[Failure],
     console: Console,
 ) -> int:
     names = experiment.names
@@ -95,14 +95,14 @@ def _finish(
     return 1 if failures else 0
 
 
-def make_rows(runs: Sequence[PlannedRun], results: Mapping[str, RunResult]) -> list[GridRow]:
+def make_rows(runs: Sequence[PlannedRun], results: Mapping[str, RunResult]) -> list[Row]:
     """Gather the runs of every point of the grid, which differ in their seed."""
     rows = []
     for point in dict.fromkeys(run.point for run in runs):
         own = [results.get(run.config.name) for run in runs if run.point == point]
         done = [result for result in own if result]
         before = [result.before for result in done if result.before]
-        rows.append(GridRow(point, [r.after for r in done], before, len(own)))
+        rows.append(Row(point, [r.after for r in done], before, len(own)))
     return rows
 
 

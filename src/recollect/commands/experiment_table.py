@@ -19,7 +19,7 @@ HEADERS = ("before", "accuracy", "95% over seeds", "seeds", "n", "failed")
 
 
 @dataclass(frozen=True)
-class FailedRun:
+class Failure:
     """A run that ended without a result."""
 
     name: str
@@ -27,7 +27,7 @@ class FailedRun:
 
 
 @dataclass(frozen=True)
-class GridRow:
+class Row:
     """The finished runs of one point of the grid."""
 
     point: tuple[str, ...]
@@ -66,7 +66,7 @@ def over_seeds(found: Sequence[Accuracy]) -> tuple[float, float, float]:
     return (mean, low, high) if math.isnan(low) else (mean, max(0.0, low), min(1.0, high))
 
 
-def score_table(names: Sequence[str], rows: Sequence[GridRow]) -> Table:
+def score_table(names: Sequence[str], rows: Sequence[Row]) -> Table:
     """Lay the table out for a terminal."""
     table = plain_table(padding=2)
     for name in names:
@@ -78,7 +78,7 @@ def score_table(names: Sequence[str], rows: Sequence[GridRow]) -> Table:
     return table
 
 
-def markdown(names: Sequence[str], rows: Sequence[GridRow], failures: Sequence[FailedRun]) -> str:
+def markdown(names: Sequence[str], rows: Sequence[Row], failures: Sequence[Failure]) -> str:
     """Write the same table as Markdown."""
     headers = [*(for_markdown(name) for name in names), *HEADERS]
     lines = [f"| {' | '.join(headers)} |", "|" + "---|" * len(headers)]

@@ -39,16 +39,16 @@ class ModelConfig:
     """auto takes the first GPU if there is one, else the CPU."""
     lora: LoraConfig = LoraConfig()
     weights: Literal["float32", "bfloat16"] = "float32"
-    """How weights are held where they are used. bfloat16 halves their memory and that of
-    activations; the optimiser keeps them, and adds gradients up, in float32 all the same."""
+    """Type of the weights in forward and backward passes. bfloat16 halves the memory of weights and
+    activations; the optimiser still keeps weights and sums gradients in float32."""
     recompute: float = 0.0
     """Share of the layers that compute their activations again in the backward pass, which saves
     memory and costs up to a third more time."""
     compile: bool = False
-    """Fuse the small operations of a layer while training: half a minute at the start, about a
-    tenth of every update on a GPU."""
+    """Fuse the small operations of a layer while training: costs half a minute at the start and
+    saves about a tenth of every update on a GPU."""
     threads: int = 0
-    """CPU threads for torch; 0 leaves torch's choice."""
+    """CPU threads for torch; 0 leaves the choice to torch."""
     cache_gib: float = 4.0
     """Memory for the sampler's keys and values."""
 
@@ -66,10 +66,10 @@ class OptimConfig:
     eps: float = 1e-8
     weight_decay: float = 0.01
     offload: bool = False
-    """Keep AdamW's averages, eight bytes for every weight, in the memory of the host: a 7B model is
-    then trained whole on one GPU of 141 GB, for a few seconds more per update."""
+    """Keep AdamW's averages, eight bytes per weight, in the memory of the host: a 7B model can then
+    be trained in full on one GPU of 141 GB, for a few more seconds per update."""
     clip_norm: float = 1.0
-    """Gradients longer than this are shortened to it; inf shortens none."""
+    """Maximum norm of the gradient; inf disables clipping."""
 
     def __post_init__(self) -> None:
         check_bounds("optim", self, lr=FROM_0, warmup_steps=FROM_0, betas=DECAY, eps=ABOVE_0)
@@ -98,25 +98,26 @@ class LossConfig:
     scope: Scope = "turn"
     """What gspo calls a sequence: one reply, all replies of a context, or of an episode."""
     clip_low: float = 0.2
-    """How far below 1 a ratio counts; 1 or more is all the way."""
+    """Ratios are clipped below 1 minus this; 1 or more disables that."""
     clip_high: float = 0.2
     dual_clip: float = 3.0
-    """Bounds the loss where the advantage is negative and the ratio large; of ppo only."""
+    """Bounds the loss where the advantage is negative and the ratio large; ppo only."""
     tis_cap: float = 0.0
     """Above 0: weigh tokens by min(trainer's / sampler's probability, this) for what the sampler
     computes differently, and take ratios against the trainer's own probabilities. 2 is usual."""
     kl_coef: float = 0.001
-    """0 needs no reference model."""
+    """Weight of the KL penalty; 0 needs no reference model."""
     kl: Divergence = "k3"
-    """How divergence from the reference is estimated."""
+    """Estimator of the divergence from the reference."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where it is charged: token by token in the loss, or summed over an episode in its reward."""
+    """Where the penalty is charged: per token in the loss, or summed over an episode in its
+    reward."""
     entropy_coef: float = 0.0
-    """Above 0 rewards unsure predictions."""
+    """Weight of an entropy bonus."""
     aggregate: Aggregation = "token_mean"
-    """How tokens are weighed."""
+    """How tokens are weighted."""
     length: int = 1024
-    """What constant_length divides by."""
+    """Divisor of constant_length."""
 
     def __post_init__(self) -> None:
         check_bounds("loss", self, clip_low=CAP, clip_high=CAP, dual_clip=ABOVE_1)
@@ -128,21 +129,21 @@ class LossConfig:
 class CriticConfig:
     """A model that learns what reward to expect, for the advantages of `gae`.
 
-    It starts with the policy's weights and a head of its own, and is set as the policy is in all
-    that `model` and `optim` say, its rate apart.
+    It starts with the policy's weights and a head of its own, and shares the settings `model` and
+    `optim` with the policy, except for the learning rate.
     """
 
     path: str = ""
-    """The model it starts with, if not the one that is trained."""
+    """The model it starts from; empty takes the trained model."""
     lr: float = 1e-5
     warmup: int = 0
     """Steps at the start in which only the critic learns."""
     cliprange_value: float = 0.5
-    """How far a value may usefully move in one step."""
+    """Clip range of a value in one step."""
     gamma: float = 1.0
-    """What a reward is worth one token earlier."""
+    """Discount of a reward per token."""
     lam: float = 1.0
-    """1 trusts rewards alone, 0 the critic's next value."""
+    """Lambda of GAE: 1 uses rewards alone, 0 the critic's next value alone."""
 
     def __post_init__(self) -> None:
         # Without a rate, or room to move, it would never learn.

@@ -146,7 +146,7 @@ def _shown(module: ModuleType) -> str:
 
 
 def name_of(value: Any) -> str:
-    """Return the module:Name under which a value can be loaded; empty if there is none.
+    """Return the module:Name under which a value can be loaded, or an empty text.
 
     What has no name of its own, such as a partial or a function made by another one, has the name
     that a module gives it.

@@ -54,7 +54,7 @@ REWARDS: Mapping[str, str] = MappingProxyType(
 TOOL_FIELDS = ("tools", "more_tools")
 """Where agents keep the tools that they are given."""
 OTHER_NAMES = {"max_memory_tokens": "max_core_tokens", "max_core_tokens": "max_memory_tokens"}
-"""Of settings that agents call differently."""
+"""Names of settings that agents call differently."""
 
 
 def agent_named(name: str, current: Any, load: Loader = load) -> Agent:
@@ -83,7 +83,7 @@ def tasks_named(name: str, _current: Any, load: Loader = load) -> TaskFamily:
     if name.partition(":")[0].partition("@")[0] in OPENERS:
         specs = parse_specs(name)
         if len(specs) != 1:
-            raise UserError(f"{name!r} names {len(specs)} families of tasks", "name one")
+            raise UserError(f"{name!r} names {len(specs)} task families", "name one")
         return _trainable(open_family(specs[0]))
     return as_family(_named("family of tasks", name, dict.fromkeys(OPENERS, ""), load))
 

@@ -43,7 +43,7 @@ class Arguments(TrainConfig):
     """All settings of a run, with the published names beside ours."""
 
     training_stage: str = ""
-    """memory or qa: the other role is then fixed. Another way to set `models`."""
+    """Train one role, memory or qa, while the other is fixed; a shorthand for `models`."""
     fixed_model_api: str = ""
     """The address of the fixed model of a training stage."""
     agent_name_override: str = ""

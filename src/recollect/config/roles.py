@@ -23,29 +23,30 @@ class ModelsConfig:
     """The name of the model behind the address; empty takes the only one that is served."""
     answer_id: str = ""
     memory_tokenizer: Path | None = None
-    """The folder of a served model's tokenizer, where it is neither on the server's word found on
-    this machine nor the trained model's."""
+    """The folder of a served model's tokenizer, if it is neither the trained model's nor in a
+    folder on this machine that the server names."""
     answer_tokenizer: Path | None = None
     memory_window: int | None = None
-    """Tokens that a served model's context holds, where the server does not say."""
+    """Tokens that a served model's context holds, if the server does not report it."""
     answer_window: int | None = None
     speech: Speech = "auto"
-    """How servers are spoken to: by tokens where they take and tell them, else in messages."""
+    """How servers are called: with token ids if they accept and return them, otherwise with
+    messages."""
     temperature: float | None = None
-    """Of fixed models; None samples them like the one that learns."""
+    """Temperature of fixed models; None samples them like the one that learns."""
     top_p: float | None = None
     api_key_env: str = "OPENAI_API_KEY"
     """The environment variable that holds the servers' key; servers without keys need none."""
     timeout: float = 300.0
     """Seconds for one attempt of a call."""
     retries: int = 5
-    """After connection errors, 429 and 5xx; anything else fails its episode at once."""
+    """Retries after connection errors, 429 and 5xx; anything else fails its episode at once."""
     backoff: float = 0.5
     """Seconds before the first retry, doubled for each further one."""
     concurrency: int = 256
     """Calls to one server in flight at once."""
     grace: float = 30.0
-    """Seconds that a server which is gone has to come back before the run stops."""
+    """Seconds to wait for a lost server before the run stops."""
 
     def __post_init__(self) -> None:
         check_bounds("models", self, memory_window=FROM_1, answer_window=FROM_1)

@@ -12,7 +12,7 @@ FROM_MINUS_1 = Bounds("to -1 or more", lambda number: number >= -1)
 
 @dataclass(frozen=True)
 class RolloutConfig:
-    """How many episodes a step has, and how they are sampled."""
+    """The episodes of a step and how they are sampled."""
 
     tasks: int = 32
     """Tasks per step."""
@@ -24,18 +24,18 @@ class RolloutConfig:
     timeout: float | None = None
     """Seconds before an episode counts as failed."""
     failure_reward: float | None = None
-    """What an episode earns that the agent itself failed; unset, the lowest reward of those it is
-    compared with, and at most 0."""
+    """Reward of an episode that failed through the agent's own fault; by default the lowest reward
+    of its group, and at most 0."""
     ahead: int = 0
-    """1 makes the next step's episodes while this one's are learned from: faster, with weights one
-    update old, and a second copy of these."""
+    """1 generates the next step's episodes during the update: faster, with weights that are one
+    update old and a second copy of them."""
     refills: int = 0
-    """Above 0: groups in which all did equally well are dropped, and new tasks take their places up
-    to so many times (DAPO's dynamic sampling)."""
+    """Above 0: groups in which all did equally well are replaced by those of new tasks, up to this
+    many times (DAPO's dynamic sampling)."""
     curriculum: tuple[int, ...] = (1,)
     """Multiples of the tasks' length to train at, one after the other."""
     curriculum_steps: int = 50
-    """Steps at each of them; the last one stays."""
+    """Steps at each multiple; the last one stays until the end."""
 
     keep_groups: int = 1
     """Groups of training episodes stored at every step, with their texts; -1 stores all."""
@@ -48,7 +48,7 @@ class RolloutConfig:
         check_bounds("rollout", self, failure_reward=FINITE, keep_groups=FROM_MINUS_1)
         if self.refills and self.n < 2:
             raise UserError(
-                "with one episode per task no group can be told apart: none would be learned from",
+                "with one episode per task there is nothing to compare and nothing to learn from",
                 "set --rollout.refills 0, or --rollout.n to 2 or more",
             )
         if self.curriculum_steps < 1 or not self.curriculum or min(self.curriculum) < 1:
@@ -65,19 +65,19 @@ class RolloutConfig:
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """Run the rest of some episodes again, from the very memory they had (LoGo's local groups)."""
+    """Run the rest of some episodes again from the memory they had (LoGo's local groups)."""
 
     n: int = 0
-    """Episodes that go on from one place and are compared with one another; 0 runs none again."""
+    """Episodes that continue from one place and are compared with one another; 0 disables this."""
     forks: int = 1
     """Places per task."""
     weight: float = 1.0
-    """What the loss over them counts beside that over whole episodes."""
+    """Weight of their loss relative to that of whole episodes."""
 
     def __post_init__(self) -> None:
         if self.n < 0 or self.n == 1:
             raise UserError(
-                f"local.n is {self.n}: one alone has nothing to be compared with",
+                f"local.n is {self.n}: a single episode has nothing to be compared with",
                 "set --local.n to 2 or more, or to 0",
             )
         check_bounds("local", self, forks=FROM_1, weight=ABOVE_0)
@@ -88,9 +88,9 @@ class OverlongConfig:
     """Charge episodes for replies that come near a limit (DAPO's overlong shaping)."""
 
     limit: int = 0
-    """Tokens of a reply that cost the whole charge; 0 charges nothing."""
+    """Length of a reply, in tokens, that costs the whole charge; 0 disables it."""
     margin: int = 128
-    """The charge rises over so many tokens before the limit."""
+    """Tokens before the limit over which the charge rises."""
     charge: float = 1.0
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ class Source:
     late: bool = False
     """Whether it was not imported yet: a function that runs later does."""
     names: tuple[str, ...] = ()
-    """Of a notebook: what the run uses of it."""
+    """What the run uses of a notebook."""
 
 
 def sources(items: Iterable[Any]) -> list[Source]:
@@ -171,7 +171,7 @@ def _check_main(entry: Mapping[str, str], folder: Path) -> None:
 
 
 def _main_hash(names: list[str]) -> str:
-    """Hash the script that runs, or the cells that define some names; empty if there are none."""
+    """Hash the script that runs, or the cells that define some names, or return an empty text."""
     main = sys.modules[cells.MAIN]
     if cells.is_interactive():
         found = [vars(main).get(name.partition(".")[0]) for name in names]

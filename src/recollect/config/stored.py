@@ -85,7 +85,7 @@ def _loader(path: Path, code: Mapping[str, Any]) -> modules.Loader:
             return modules.load(text)
         if not module.startswith("recollect.") or "." in name:
             raise UserError(
-                f"{path} names {text}, but {module} is no module of the run",
+                f"{path} names {text}, but {module} is not a module of the run",
                 "start the run again, and name your module on the command line",
             )
         found = modules.load(text)

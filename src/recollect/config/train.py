@@ -62,26 +62,26 @@ class TrainConfig:
     """Everything that decides a training run."""
 
     name: str
-    """Of the run and its folder."""
+    """Name of the run and its folder."""
     model: ModelConfig
-    """What learns, in every role that `models` leaves trainable."""
+    """The model that learns, in every trainable role."""
     tasks: TaskFamily
     agent: Agent = FoldAgent()
     models: ModelsConfig = ModelsConfig()
-    """Who speaks in each role."""
+    """The model of each role."""
     reward: Reward = AnswerReward()
     embed: EmbedConfig = EmbedConfig()
     rollout: RolloutConfig = RolloutConfig()
     advantage: Literal[
         "grpo", "grpo_std", "rloo", "reinforce_pp", "reinforce_pp_baseline", "gdpo", "gae"
     ] = "grpo"
-    """How an episode is compared: with its siblings, (reinforce_pp) with the whole batch, or (gae)
-    token by token with what a critic expects."""
+    """How advantages are computed: within a group of siblings, over the whole batch (reinforce_pp),
+    or per token with a critic (gae)."""
     components: tuple[str, ...] = ()
-    """For gdpo: the parts of the reward, by the names of their scores, that are compared apart."""
+    """The parts of the reward, by the names of their scores, that gdpo compares separately."""
     outcome_share: float = 1.0
-    """Below 1: the rest of an advantage comes from what each rewriting of the memory gained of the
-    answers' words, compared step by step. ReMemR1 takes 0.8."""
+    """Share of the advantage that comes from the outcome. The rest pays every rewriting of the
+    memory for the words of the answers that it gained; ReMemR1 uses 0.8."""
     local: LocalConfig = LocalConfig()
     critic: CriticConfig = CriticConfig()
     overlong: OverlongConfig = OverlongConfig()
@@ -90,25 +90,25 @@ class TrainConfig:
     updates_per_step: int = 1
     """Optimiser steps per batch, whatever the number of contexts in it."""
     epochs: int = 1
-    """How often a batch is gone through, with so many steps each time."""
+    """Passes over each batch, each of `updates_per_step` optimiser steps."""
     token_budget: int = 16384
     """Tokens computed at once in an update; a prefix that samples share counts once."""
     val: ValidationConfig = ValidationConfig()
     seed: int = 0
     steps: int = 100
     test_freq: int = 5
-    """Validate every so many steps."""
+    """Steps between validations."""
     save_freq: int = 10
-    """Write a checkpoint every so many steps, and at the end."""
+    """Steps between checkpoints; one is also written at the end."""
     keep: int = 2
-    """How many checkpoints stay."""
+    """Checkpoints to keep."""
     folder: Path = field(default_factory=lambda: Path("runs"))
-    """Runs are written to a folder of their name in here."""
+    """The folder that holds the runs, each in a folder of its own name."""
     resume: str = "auto"
-    """auto goes on with what the run folder holds, never refuses a folder that holds a run, a path
+    """`auto` continues the run in the folder, `never` refuses a folder that holds a run, and a path
     names the checkpoint to start from."""
     preset: str = ""
-    """What the settings started from."""
+    """The preset that the settings started from."""
     trackers: tuple[str, ...] = ()
     """Where metrics go beside metrics.jsonl: tensorboard, wandb, swanlab, trackio, mlflow."""
     tracking: TrackerConfig = TrackerConfig()
@@ -134,12 +134,12 @@ class TrainConfig:
             )
         if (self.advantage == "gdpo") != bool(self.components):
             raise UserError(
-                "gdpo compares components of the reward, and only gdpo does",
+                "--advantage gdpo and --components go together",
                 "set --advantage gdpo with --components, such as --components answer, or neither",
             )
         if self.advantage == "gdpo" and (self.overlong.limit or self.loss.kl_in == "reward"):
             raise UserError(
-                "charges lower the whole reward, which gdpo does not look at",
+                "gdpo ignores the whole reward, which these charges lower",
                 "set --overlong.limit 0 and --loss.kl-in loss, or another --advantage",
             )
         self._check_critic()
@@ -150,7 +150,7 @@ class TrainConfig:
         kind = memory_kind(self.agent)
         if self.outcome_share < 1 and kind is not None and not issubclass(kind, TextMemory):
             raise UserError(
-                "steps are rewarded for a memory of one text, which this agent does not keep",
+                "step rewards need an agent whose memory is one text",
                 "set --outcome-share 1, or start from a preset with a fold",
             )
         parts = self.resources
@@ -161,13 +161,13 @@ class TrainConfig:
         if self.advantage != "gae":
             if self.critic != CriticConfig():
                 raise UserError(
-                    f"there is no critic to set with the advantage {self.advantage}",
+                    f"the advantage {self.advantage} has no critic",
                     "set --advantage gae, or leave the settings of --critic out",
                 )
             return
         if self.outcome_share < 1 or self.rollout.refills or self.local.n:
             raise UserError(
-                "a critic judges by outcomes, and learns from groups without differences too",
+                "gae works without step rewards, refills and local groups",
                 "set --outcome-share 1, --rollout.refills 0 and --local.n 0, or another"
                 " --advantage",
             )
@@ -216,6 +216,6 @@ def check_name(name: str) -> None:
     path = Path(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or not name.isprintable():
         raise UserError(
-            f"the name {name!r} names no folder inside of the folder of runs",
+            f"the name {name!r} is not a folder inside the folder of runs",
             "set --name to a word, and --folder to where runs are written",
         )

@@ -70,7 +70,7 @@ class Display:
         plain: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take `done` steps as made before; choose plain lines by the console unless told."""
+        """Take `done` steps as made before; `plain` overrides what the console suggests."""
         self.console = console
         self.total = total_steps
         self.title = title

@@ -226,7 +226,7 @@ def _check_known(folder: Path, record: Record, config: dict[str, Any]) -> None:
     """Refuse an episode of which config.json knows nothing: it cannot be put into the table."""
     if record["task"] not in config["sets"] or record["agent"] not in config["agents"]:
         raise UserError(
-            f"{folder / CONFIG} knows nothing of {record['id']}, which {EPISODES} holds",
+            f"{folder / CONFIG} has no entry for {record['id']}, which is in {EPISODES}",
             "restore the file from a copy, or evaluate into a new folder with --out",
         )
 

@@ -1,4 +1,4 @@
-"""Model calls that are made once: a resumed episode is told what it was told before.
+"""Model calls that are made once: a resumed episode gets the replies it got before.
 
 A call is known by its episode, its seed (which names context and turn) and a hash of its prompt.
 Knows nothing of agents, tasks or scores.
@@ -29,7 +29,7 @@ class CallLog:
     """
 
     def __init__(self, path: Path, ended: Collection[str]) -> None:
-        """Read what an earlier process was told; calls of episodes that ended are forgotten."""
+        """Read the replies that an earlier process got; calls of finished episodes are dropped."""
         forget(path, ended)
         self._kept: dict[str, dict[str, Any]] = {}
         for episode, key, reply, seconds in _read(path):
@@ -80,7 +80,7 @@ def _read(path: Path) -> Iterator[tuple[str, str, Any, float]]:
             case [str(episode), str(key), reply, int() | float() as seconds]:
                 yield episode, key, reply, seconds
             case _:
-                raise UserError(f"{path}, line {number} is damaged: it is no call", fix)
+                raise UserError(f"{path}, line {number} is damaged: it is not a call", fix)
 
 
 @dataclass

@@ -29,7 +29,8 @@ def parse_prices(text: str) -> Prices | None:
     except ValueError:
         pass
     raise UserError(
-        f"{text!r} are no prices", "write dollars per million tokens, in and out: --prices 0.15,0.6"
+        f"{text!r} are not prices",
+        "write dollars per million tokens, in and out: --prices 0.15,0.6",
     )
 
 

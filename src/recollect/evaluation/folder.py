@@ -58,11 +58,11 @@ class EvaluationFolder:
             raise
 
     def calls(self, episode: str) -> Calls:
-        """Return what an episode was told before it was cut short."""
+        """Return the replies that an episode got before it was cut short."""
         return self._calls.of(episode)
 
     def known(self, episode: str) -> dict[str, Any]:
-        """Hand over what an episode was told, for another process to run it."""
+        """Hand over the replies that an episode got, for another process to run it."""
         return self._calls.known(episode)
 
     def call_log(self, worker: int) -> Path:

@@ -86,7 +86,7 @@ class Graders:
 
     @property
     def prompt_hash(self) -> str:
-        """Name all that is told for the published scores."""
+        """Name all prompts of the published scores."""
         told = json.dumps([sorted(self.longmemeval.items()), BEAM_POINT, SAME_EVENT])
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 

@@ -54,7 +54,7 @@ class Store(Protocol):
         """Names of the episodes that are not run again."""
 
     def calls(self, episode: str) -> Calls:
-        """Return what an episode was told before it was cut short."""
+        """Return the replies that an episode got before it was cut short."""
 
     def add(self, record: Record) -> None:
         """Keep an episode."""
@@ -76,7 +76,7 @@ class Harness:
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise UserError(
-                f"with {self.concurrency} episodes at once none would ever start",
+                f"concurrency must be at least 1, got {self.concurrency}",
                 "set --concurrency to 1 or more",
             )
         self.started = time.time()
@@ -110,7 +110,7 @@ class Harness:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Find the texts in plain data; names of fields are none."""
+    """Find the texts in plain data; names of fields do not count."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

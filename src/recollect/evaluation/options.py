@@ -29,11 +29,11 @@ class EvalOptions:
     agents: tuple[str, ...] = ("fold",)
     """Names, between commas or spaces; your own as module:Name or path/to/file.py:Name."""
     answer_model: str = ""
-    """Another model for the role `answer`: who reads the memories. Empty takes the same one."""
+    """Another model for the role `answer`, which reads the memories; empty takes the same model."""
     n: int = 128
-    """Tasks of every set; a set that has fewer gives all it has."""
+    """Tasks per set; a smaller set is used in full."""
     seeds: int = 1
-    """How often everything is run: the seed decides how tasks are made and what is sampled."""
+    """Number of runs, each with its own seed for making tasks and for sampling."""
     split: Literal["test", "train"] = "test"
     data: Path | None = None
     """Where the data of the task families are; by default the folder data."""
@@ -41,7 +41,7 @@ class EvalOptions:
     """For parquet:PATH and dataset:NAME: which column holds what, such as
     question=q,context=doc,answers=a."""
     out: Path | None = None
-    """Where everything is stored. The same command goes on where it was stopped."""
+    """Where everything is stored. The same command continues where it stopped."""
     concurrency: int = 32
     """Episodes in flight at once."""
     workers: int = 0
@@ -54,36 +54,36 @@ class EvalOptions:
     closed_book: bool = True
     """Also measure what the model answers without reading anything."""
     chunk_size: int = 5000
-    """Tokens an agent reads at a time, or is shown in passages."""
+    """Tokens that an agent reads at a time, and tokens of a passage."""
     max_memory_tokens: int = 1024
     max_answer_tokens: int = 1024
     embed: str = "minilm"
-    """For rag_dense and rag_hybrid: minilm, or the folder of a sentence-transformers model."""
+    """Embedder of rag_dense and rag_hybrid: minilm, or a sentence-transformers folder."""
     set: tuple[str, ...] = ()
     """Settings of single agents: AGENT.FIELD=VALUE, such as fold.order=memory_first."""
     metrics: tuple[str, ...] = ()
-    """What is reported beside the family's own metric; by default all that are usual."""
+    """Metrics to report beside the family's own; the usual ones by default."""
     prices: str = ""
     """Dollars per million tokens, in and out, such as 0.15,0.6."""
     judge: str = ""
     """The address of a server whose model judges the answers."""
     judge_model: str = ""
-    """Empty takes the first model that the judge's server lists."""
+    """The judge's model; empty takes the first one that its server lists."""
     longmemeval_prompts: Path | None = None
     """JSON with the published wording of LongMemEval's judge, by type of question; without it the
-    same rules are told in our words."""
+    same rules are given in our words."""
     retry_failed: bool = False
-    """Run episodes again that failed; what they were told before is not asked again."""
+    """Run failed episodes again; replies they already got are not asked for again."""
     served_model: str = ""
     """Which model to ask, if the server has several."""
     tokenizer: str = ""
-    """A folder with the served model's tokenizer: what is read is then counted in its tokens."""
+    """The folder of the served model's tokenizer, for counting tokens."""
     window: int | None = None
-    """Tokens a context may hold, where the server does not say."""
+    """Tokens that a context may hold, if the server does not report it."""
     device: str = "auto"
-    """Of a model folder: auto takes the first GPU if there is one, else the CPU."""
+    """Device of a model folder: auto takes the first GPU if there is one, else the CPU."""
     threads: int = 0
-    """CPU threads for a model folder; 0 leaves torch's choice."""
+    """CPU threads for a model folder; 0 leaves the choice to torch."""
     cache_gib: float = 4.0
     """Memory for the keys and values of a model folder."""
     trackers: tuple[str, ...] = ()
@@ -104,16 +104,16 @@ class ReplayOptions:
     """Score stored episodes again; no model is asked but the judge."""
 
     metrics: tuple[str, ...] = ()
-    """What is reported beside the family's own metric; by default all that are usual."""
+    """Metrics to report beside the family's own; the usual ones by default."""
     prices: str = ""
     """Dollars per million tokens, in and out, such as 0.15,0.6."""
     judge: str = ""
     """The address of a server whose model judges the answers."""
     judge_model: str = ""
-    """Empty takes the first model that the judge's server lists."""
+    """The judge's model; empty takes the first one that its server lists."""
     longmemeval_prompts: Path | None = None
     """JSON with the published wording of LongMemEval's judge, by type of question; without it the
-    same rules are told in our words."""
+    same rules are given in our words."""
 
 
 def make_options(**settings: Any) -> EvalOptions:

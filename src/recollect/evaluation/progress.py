@@ -27,7 +27,7 @@ PLAIN_EVERY = 15.0
 
 @dataclass
 class CellTally:
-    """How one cell stands."""
+    """The progress of one cell."""
 
     total: int
     done: int = 0

@@ -28,7 +28,7 @@ class Estimate:
     n: int
     """Answers scored, those of failed episodes included."""
     n_failed: int
-    """Of these, how many belong to an episode that failed."""
+    """How many of these belong to a failed episode."""
     n_tasks: int
     """Different tasks they come from."""
     interval: Literal["wilson", "clusters"]
@@ -181,7 +181,7 @@ class Results:
     config: dict[str, Any]
     """Every setting, the agents' own included."""
     versions: dict[str, str]
-    """Of recollect, Python and the packages that matter; `commit` where it is known."""
+    """Versions of recollect, Python and the packages that matter; `commit` where it is known."""
     data: dict[str, str]
     """A hash of the content of every task set, by `Cell.task`."""
     cells: list[Cell]

@@ -141,7 +141,7 @@ def cut(reply: str) -> str:
 
 
 def axes(question: Question, chunks: int) -> dict[str, str]:
-    """Say where a question stands on each axis that it has: category, and where its evidence is."""
+    """Place a question on each of its axes: its category, and where its evidence is."""
     found = {"category": question.category} if question.category else {}
     evidence = [i for i in question.evidence if 0 <= i < chunks]
     if not evidence or chunks < 3:

@@ -30,7 +30,7 @@ from recollect.tasks.function import as_family
 from recollect.tasks.named import OPENERS, TaskSpec, open_family, parse_specs, refuse
 
 WHEREABOUTS = ("url", "folder", "device")
-"""Of a model, which may come back elsewhere."""
+"""Facts of a model that may change when it is served elsewhere."""
 ROWS = ("parquet", "dataset")
 """Families whose columns a person can map."""
 PACKAGES = ("numpy", "torch", "transformers")
@@ -168,7 +168,7 @@ def default_folder(options: EvalOptions, own: Own = NOTHING_OWN) -> Path:
 def enter(
     folder: Path, setup: Setup, options: EvalOptions, opened: Opened, command: str
 ) -> dict[str, Any]:
-    """Write the settings into the folder; refuse one whose episodes were made in another way."""
+    """Write the settings into the folder; refuse one whose episodes had other settings."""
     made = {
         "split": options.split,
         "temperature": options.temperature,
@@ -231,7 +231,7 @@ def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> No
     ]
     if differing:
         raise UserError(
-            f"{folder} holds episodes that were made in another way: {'; '.join(differing)}",
+            f"{folder} holds episodes made with other settings: {'; '.join(differing)}",
             "choose another folder with --out, or the settings from before",
         )
 

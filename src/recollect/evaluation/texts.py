@@ -18,7 +18,7 @@ class TaskText:
 
     task: Task
     hash: str
-    """Of the chunks, the questions and all that is accepted as an answer."""
+    """A hash of the chunks, the questions and all accepted answers."""
     chars: int
     tokens: int
     """Estimated from the bytes, the same for every model."""

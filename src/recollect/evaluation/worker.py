@@ -1,7 +1,7 @@
 """A process that runs episodes for another one, which keeps the folder: see `workers`.
 
 It is sent the settings, then one job a line, and answers with lines: E and an episode, or X and
-what went wrong. Model calls it writes down itself, so that none is lost whoever is killed. It ends
+what went wrong. Model calls it writes down itself, so that a kill of either loses none. It ends
 when its input does, so it never outlives the process that started it; signals are for that one.
 """
 
@@ -41,7 +41,7 @@ class Relay:
         self._held: list[str] = []
 
     def calls(self, episode: str) -> Calls:
-        """Return what an episode was told before it was cut short."""
+        """Return the replies that an episode got before it was cut short."""
         return Calls(episode, self._lines, self.known.pop(episode, {}))
 
     def add(self, record: Record) -> None:
@@ -71,7 +71,7 @@ def open_harness(start: dict[str, Any], relay: Relay) -> Harness:
     if json.loads(json.dumps(opened.facts)) != start["facts"]:
         raise UserError(
             f"the server has changed: it was {start['facts']}, and is now {opened.facts}",
-            "type the same command once it is as before",
+            "run the same command again once it is as before",
         )
     models = opened.models
     harness = Harness(setup.grid, setup.agents, models, relay, timeout=options.timeout)

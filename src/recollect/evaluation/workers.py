@@ -53,7 +53,7 @@ class Workers:
 
     options: EvalOptions
     facts: dict[str, Any]
-    """Of the models: all processes must find the same."""
+    """Facts about the models: all processes must find the same."""
     grid: Grid
     store: EvaluationFolder
     count: int
@@ -148,5 +148,5 @@ def _lost(status: int) -> UserError:
     how = f"signal {-status} ended" if status < 0 else f"status {status} came from"
     return UserError(
         f"{how} a process that ran episodes",
-        "type the same command: it continues; with fewer --workers it needs less memory",
+        "run the same command again: it continues; with fewer --workers it needs less memory",
     )

@@ -106,7 +106,7 @@ class Corpus:
     vectors: np.ndarray | None
     """float32 [n, d], unit length; None allows word search only"""
     fingerprint: str
-    """Of names, contents and metadata: equal bases have equal ones."""
+    """A hash of names, contents and metadata: equal bases have equal fingerprints."""
     _recent: dict[int, tuple[str, dict[str, Value]]] = field(default_factory=dict, repr=False)
     """Entries as they were last read: the trials of a base look at the same few."""
 

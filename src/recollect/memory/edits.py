@@ -116,7 +116,7 @@ class Edits:
         """Keep the vectors of the contents that `unembedded` returned with this stamp.
 
         Vectors are awaited, and another search of this trial may have been faster: its slots are
-        not these any more, so late vectors are dropped, and whoever needs them asks again.
+        not these any more, so late vectors are dropped, and a caller who needs them asks again.
         """
         if stamp != (self._rebuilds, self.embedded):
             return

@@ -36,9 +36,9 @@ class Statistics:
     peak: int
     """Most trials alive at once."""
     growth: Growth
-    """Of the live trials together."""
+    """The growth of all live trials."""
     total: Growth
-    """Of all trials; a closed one counts as it was when it closed, but holds no bytes."""
+    """The growth of all trials; a closed one counts as it was at the end, but holds no bytes."""
     base_bytes: int
     """What the bases take, once for all trials."""
 
@@ -116,7 +116,7 @@ class MemoryStoreManager:
         return self._live.get(namespace)
 
     def close(self, namespace: str) -> bool:
-        """Close a trial by name; False if there is none."""
+        """Close a trial by name; False if no such trial is open."""
         trial = self._live.get(namespace)
         if trial is not None:
             trial.close()

@@ -38,7 +38,7 @@ Ranking = list[tuple[int, float]]
 class Live:
     """The live entries of a base and its edits, and those among them that a filter allows.
 
-    Entries stand at places: first the base's positions, then the slots of the edits.
+    Entries have places: first the base's positions, then the slots of the edits.
     """
 
     corpus: Corpus
@@ -116,7 +116,7 @@ class Live:
         return _best(self.numbers(places), exact, top_k)
 
     def _matches(self, asked: Iterable[str]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-        """Return where the words stand, how often, and the number of places of each word."""
+        """Return the places of the words, their counts, and the number of places of each word."""
         places, counts, sizes = [_NOWHERE], [_NOWHERE], []
         for word in asked:
             base, base_counts = self.corpus.terms.get(word)

@@ -168,7 +168,7 @@ class Store:
         return tuple(written)
 
     def index_words(self) -> None:
-        """Count the words of what was written since the last search, which then need not."""
+        """Count the words written since the last search, so that the next search need not do it."""
         self._use()
         self._edits.slots()
         self._edits.lengths()

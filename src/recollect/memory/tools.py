@@ -1,7 +1,7 @@
 """The two tools with which an agent works on a store of memories: search it, and edit it.
 
 What the store refuses is answered; what fails for reasons of its own (an embedder, a lease that ran
-out) ends the episode instead, because no answer of the model's could mend it.
+out) ends the episode instead, because no reply of the model could fix it.
 """
 
 from __future__ import annotations

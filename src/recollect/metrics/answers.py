@@ -66,7 +66,7 @@ def token_f1(prediction: str, answers: tuple[str, ...]) -> float:
 
 
 def sub_exact_match(prediction: str, answers: tuple[str, ...]) -> float:
-    """Score 1 if an answer stands in the prediction as whole tokens; never the other way round.
+    """Score 1 if the prediction contains an answer as whole tokens; never the other way round.
 
     Numbers keep their sign, decimal point and inner separators: "5.00" is found neither in "45.00"
     nor in "500" or "5.00-6.00". An empty answer is found nowhere.
@@ -151,7 +151,7 @@ def boxed(text: str) -> str | None:
 
 
 def _braced(text: str) -> str | None:
-    """Return what stands in the braces that a text begins with, if they are closed."""
+    """Return what is inside the braces that a text begins with, if they are closed."""
     depth = 0
     for i, char in enumerate(text):
         depth += (char == "{") - (char == "}")

@@ -2,7 +2,7 @@
 
 All that a final answer adds to its question must be the answer. A list of candidates, "X or Y",
 "not X" or the whole text adds more, so none of them is right, whatever else they hold. Words of the
-question and small words may stand around the answer: "Maria's latest fruit is mango".
+question and small words may surround the answer: "Maria's latest fruit is mango".
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ SMALL = _words(
     " when where why how answer final correct think believe called named known according based"
     " text memory context passage document documents story conversation"
 )
-"""Words that are no answer by themselves and may stand around one."""
+"""Words that are no answer by themselves and may surround one."""
 
 
 ROOM = 8
-"""Words that may be told with a number, besides those of the question: "I spent 5.00 at a shop"."""
+"""Words that may accompany a number, besides those of the question: "I spent 5.00 at a shop"."""
 
 
 def answer_match(reply: str, question: Question) -> float:

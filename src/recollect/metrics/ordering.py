@@ -33,7 +33,7 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def order_events(reference: int, said: Sequence[Hashable]) -> Ordering:
-    """Score an order of events: numbers from 0 name those of the reference, all else is none.
+    """Score an order of events: numbers from 0 name those of the reference; others are ignored.
 
     As BEAM does, what only one of the two names comes after all that the other names.
     """

@@ -1,4 +1,4 @@
-"""RULER's string match: which of the references stand in the prediction, whatever the case.
+"""RULER's string match: which of the references the prediction contains, whatever the case.
 
 As published it looks for substrings, so "5" is found in "45": its references are long numbers and
 rare words. Unlike the published one, what is nothing ("", "the") is never found.

@@ -51,7 +51,7 @@ class Interval:
     high: float
     clusters: int
     independent: bool
-    """Whether all scores are 0 or 1 and each stands alone, so that it is Wilson's."""
+    """Whether all scores are 0 or 1 and each is alone, so that it is Wilson's."""
 
 
 def share_interval(clusters: Clusters, confidence: float = 0.95) -> Interval:
@@ -165,7 +165,7 @@ class _Sample:
 
     @cached_property
     def variance(self) -> float:
-        """Of the mean: as clusters differ, but no less than if all units were independent."""
+        """The variance of the mean over clusters, at least that of independent units."""
         clustered = _robust(self.sums, self.sizes, self.mean)
         alone = _robust(self.unit_sums, self.unit_sizes, self.mean)
         return max(clustered * self._bias, alone)
@@ -176,8 +176,8 @@ class _Sample:
 
     @cached_property
     def freedom(self) -> float:
-        """Degrees of freedom of the variance: fewer where clusters differ in size, or some stand
-        out (skewed scores: their variance is known less well than that of normal ones)."""
+        """Degrees of freedom of the variance: fewer where clusters differ in size, or some are
+        extreme (skewed scores: their variance is known less well than that of normal ones)."""
         parts = _parts(self.sums, self.sizes, self.mean)
         total, squares = math.fsum(parts), math.fsum(p * p for p in parts)
         standing_out = 2 * total * total / squares - 1 if squares > 0 else math.inf

@@ -95,7 +95,7 @@ def _second(word: str, extended: bool) -> str:
 
 
 def _replaced(word: str, rules: dict[str, str], least: int) -> str:
-    """Apply the rule of the longest suffix, if what stands before it has a large enough measure."""
+    """Apply the rule of the longest suffix, if what precedes it has a large enough measure."""
     for size in range(min(len(word), 7), 0, -1):
         if word[-size:] in rules:
             rest = word[:-size]

@@ -1,7 +1,7 @@
 """One attention function for every Hugging Face model; a plan says who sees whom.
 
 transformers calls `attend` from inside each layer with queries and keys already positioned. All
-tokens of a call stand in one row, without padding; the plan that came with the call decides which
+tokens of a call are in one row, without padding; the plan that came with the call decides which
 keys each query may see, and may keep keys between calls. So the trie packing of the trainer and the
 cache of the sampler work on any model that uses transformers' attention interface, unchanged.
 """

@@ -142,7 +142,7 @@ class _Search:
             if self.speech == "tokens":
                 raise UserError(
                     f"{_shown(name)} at {self.url} does not take and return token ids ({error})",
-                    "serve it with `recollect serve` or vLLM, or let it speak in messages",
+                    "serve it with `recollect serve` or vLLM, or use it by messages",
                 ) from None
             return None
         except (WireError, EndpointError) as error:
@@ -154,7 +154,7 @@ class _Search:
             return None
         if not said:
             raise UserError(
-                f"{_shown(name)} at {self.url} says nothing that its tokenizer could be known by",
+                f"{_shown(name)} at {self.url} gives no sign of which tokenizer it has",
                 "name the folder of the served model's own tokenizer",
             )
         raise UserError(
@@ -187,7 +187,7 @@ class _Search:
                     continue
                 raise no_answer(self.client.endpoint, error.cause) from None
         raise UserError(
-            f"{_shown(name)} at {self.url} takes no limit of tokens", "serve another model"
+            f"{_shown(name)} at {self.url} accepts no token limit", "serve another model"
         )
 
 

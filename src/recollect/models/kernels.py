@@ -38,7 +38,7 @@ def _join(  # type: ignore[no-untyped-def]
 def join(out: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor) -> None:
     """Do what `levels.join` does: outputs (N, H, D), log-sum-exps (H, N)."""
     if {out.stride(2), part.stride(2), lse.stride(1)} != {1}:
-        raise ValueError("the numbers of a head must stand together")
+        raise ValueError("the numbers of a head must be contiguous")
     tokens, heads, width = out.shape
     part_lse = part_lse.contiguous()
     with torch.cuda.device_of(out):
@@ -60,6 +60,6 @@ def _add(total, part, size, RUN: tl.constexpr):  # type: ignore[no-untyped-def]
 def add(total: torch.Tensor, part: torch.Tensor) -> None:
     """Add numbers of half precision to float32 ones, at twice the rate of torch's own kernel."""
     if not total.is_contiguous() or total.dtype != torch.float32:
-        raise ValueError("sums are float32 and stand together")
+        raise ValueError("sums must be float32 and contiguous")
     with torch.cuda.device_of(total):
         _add[(triton.cdiv(total.numel(), RUN),)](total, part.contiguous(), total.numel(), RUN)

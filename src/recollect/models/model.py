@@ -53,7 +53,7 @@ class LoadedModel:
 
     @property
     def autocast(self) -> torch.autocast:
-        """bf16 on a GPU unless told otherwise, full precision on the CPU."""
+        """bf16 on a GPU unless set otherwise, full precision on the CPU."""
         half = self.half and self.device.type == "cuda"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=half)
 
@@ -176,7 +176,7 @@ def _add_lora(network: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
         inject_adapter_in_model(peft_config, network)
     except (ValueError, re.error) as error:  # no such layers, none that can have any, no pattern
         raise UserError(
-            f"adapters fit no layers {config.targets!r}: {first_line(error)}",
+            f"no layers match the LoRA targets {config.targets!r}: {first_line(error)}",
             "set --model.lora.targets to all-linear, or to a pattern such as '.*[qv]_proj'",
         ) from error
     return network

@@ -18,7 +18,7 @@ import torch
 def sparse(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
     """Make the class of modules like `kind`, which must treat every token by itself.
 
-    Only the tokens whose flat indices stand in `at` are computed, the others get zeros.
+    Only the tokens whose flat indices are in `at` are computed; the others get zeros.
     """
 
     class Sparse(kind):  # type: ignore[misc, valid-type]

@@ -182,5 +182,5 @@ def loading(folder: Path) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its kind if it has none."""
+    """Return the first line of an error's message, or its kind if the message is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -151,5 +151,6 @@ class Kept:
         except sqlite3.Error as error:
             room = "free some space" if "full" in str(error) else "delete the file, or name another"
             raise UserError(
-                f"{self.path} cannot keep answers: {error}", f"{room}; then type the same command"
+                f"cannot store answers in {self.path}: {error}",
+                f"{room}; then run the same command again",
             ) from None

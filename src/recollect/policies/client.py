@@ -258,7 +258,7 @@ class _Live:
         self.wire = Wire(endpoint.url, endpoint.connect_timeout)
         self.slots = asyncio.Semaphore(endpoint.concurrency)
         self.open = asyncio.Semaphore(1 << 20)
-        """For questions about the server itself, which must not wait behind calls."""
+        """Questions about the server itself must not wait behind calls."""
         self.asking = asyncio.Lock()
 
 
@@ -267,5 +267,5 @@ def gone(endpoint: Endpoint) -> UserError:
     return UserError(
         f"the server at {endpoint.url} is gone: {endpoint.breaker} connections failed in a row, and"
         f" it did not come back in {endpoint.grace:g} s",
-        "start it again, then type the same command: the run goes on from its last checkpoint",
+        "start it again, then run the same command: the run continues from its last checkpoint",
     )

@@ -66,7 +66,7 @@ def checked(response: Response) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise NotJson(f"{error} in {response.body[:60]!r}") from None
     if not isinstance(answer, dict):
-        raise NotJson(f"{response.body[:60]!r} is no object")
+        raise NotJson(f"{response.body[:60]!r} is not an object")
     return answer
 
 

@@ -23,8 +23,8 @@ LONGEST_NAME = 1024
 def check_servers(servers: Mapping[str, Endpoint], strict: bool = False) -> None:
     """Ask every server for its models; refuse the first that does not answer, by its setting.
 
-    If `strict`, one without a model's name must serve exactly one. Otherwise a server that does not
-    list the model may still speak as it.
+    If `strict`, a server without a model's name must serve exactly one. Otherwise the model may be
+    missing from a server's list and still answer.
     """
 
     async def ask_all() -> None:
@@ -52,7 +52,7 @@ async def _check(setting: str, endpoint: Endpoint, strict: bool) -> None:
 
 
 async def _speak(client: Client) -> None:
-    """Look for the model in the list; where it is not, have it say a word."""
+    """Look for the model in the list; if it is missing there, ask it for one word."""
     wanted = client.endpoint.model
     try:
         names = [entry["id"] for entry in await list_models(client)]

@@ -63,14 +63,14 @@ class AnswerAndTools(AnswerReward):
     that learn: what a fixed model does with tools is nothing to be measured here.
 
     Unlike the published system: a tool that finds nothing has not succeeded, and a call that was
-    malformed or refused counts as one that failed; the box may stand anywhere in the answer, not
-    only in its last 300 characters, and an empty one earns nothing; whether an answer without a box
-    can be right is the metric's business; and numbers are compared as numbers, not as substrings.
+    malformed or refused counts as one that failed; the box may be anywhere in the answer, also
+    before its last 300 characters, and an empty one earns nothing; the metric decides whether an
+    answer without a box can be right; and numbers are compared as numbers, not as substrings.
     """
 
     metric: metrics.Metric | str = "value_match"
     boxed_bonus: float = 0.5
-    """For an answer in a box, right or wrong."""
+    """Reward for an answer in a box, right or wrong."""
     tool_bonus: float = 0.5
     """Times the share of a chat's calls that succeeded."""
 
@@ -128,7 +128,7 @@ class WithMemoryRecall:
 
 
 def memory_recall(text: str, questions: Sequence[Question]) -> float:
-    """Average over questions the share of an answer's words that stand in a text; the best answer.
+    """Average over questions the share of an answer's words that a text contains; the best answer.
 
     It can be fooled by keywords without sense: read it beside the outcome.
     """

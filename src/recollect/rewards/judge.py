@@ -1,6 +1,6 @@
 """An LLM as judge of answers. A verdict that cannot be read raises: it is never taken for a no.
 
-A judge is frozen: its model, the hash of all it is told, and temperature 0 name it; what it says is
+A judge is frozen: its model, the hash of its prompts and temperature 0 identify it; what it says is
 kept. How often it errs is measured by `evaluation.judging`.
 """
 
@@ -23,7 +23,7 @@ JUDGE_PROMPT = (
     " WRONG if it misses the point, contradicts the right answer, or does not answer.\n"
     'Reply with one JSON object: {"label": "CORRECT"} or {"label": "WRONG"}.'
 )
-"""Of a reward: what helps a reader a little is worth something."""
+"""The prompt for rewards: what helps a reader a little is worth something."""
 
 STRICT_PROMPT = (
     "You grade an answer in an exam about a long text. You are given the question, the right answer"
@@ -37,7 +37,7 @@ STRICT_PROMPT = (
     " know.\n"
     'Reply with one JSON object: {"label": "CORRECT"} or {"label": "WRONG"}.'
 )
-"""Of an evaluation: an answer that could fit anything is no answer."""
+"""The prompt for evaluations: an answer that could fit anything is no answer."""
 
 ABSTENTION = "abstention"
 RUBRICS: Mapping[str, str] = MappingProxyType(
@@ -67,7 +67,7 @@ RUBRICS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
-"""What is told besides, for questions of some categories (LongMemEval's and LoCoMo's)."""
+"""Further instructions for questions of some categories (LongMemEval's and LoCoMo's)."""
 
 _LABEL = re.compile(r'"label"\s*:\s*"\s*(correct|wrong)\s*"', re.IGNORECASE)
 _BARE = re.compile(r"\W*(correct|wrong)\W*", re.IGNORECASE)
@@ -84,11 +84,11 @@ class Judge:
     model: RemoteModel
     prompt: str = JUDGE_PROMPT
     rubrics: Mapping[str, str] = field(default_factory=dict)
-    """Told after the prompt, by the question's category."""
+    """Instructions added to the prompt, by the question's category."""
 
     @property
     def prompt_hash(self) -> str:
-        """Name all that the judge is told."""
+        """Identify everything that the judge's prompts say."""
         told = json.dumps([self.prompt, sorted(self.rubrics.items())])
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 

@@ -79,11 +79,11 @@ class MemoryDelta:
     reader_url: str = ""
     """The server of the reader `endpoint`, such as http://localhost:8000/v1."""
     metric: Metric | str = "token_f1"
-    """For answers that a model gives, unless there is a judge."""
+    """The metric for answers of a model, unless there is a judge."""
     judge_url: str = ""
     """The server of a judge; without one the metric decides."""
     judge_model: str = ""
-    """Empty takes the first model that the judge's server lists."""
+    """The judge's model; empty takes the first one that its server lists."""
     answers: Path | None = None
     """A folder that keeps what reader and judge answered; without it they are asked once a run."""
     max_answer_tokens: int = 64
@@ -104,9 +104,9 @@ class MemoryDelta:
     reads: Reader | None = field(default=None, repr=False)
     """Who reads; `bind` fills it in."""
     scorer: Scorer | None = field(default=None, repr=False)
-    """For answers that the agent gave itself: their contexts earn their own scores."""
+    """Scores answers that the agent gave itself: their contexts earn their own scores."""
     count_tokens: CountTokens = field(default=count_words, repr=False)
-    """For the budgets of growth and of retrieval."""
+    """Counts tokens for the budgets of growth and of retrieval."""
     _initial: Once[tuple[object, ...], Reading] = field(
         default_factory=Once, init=False, repr=False, compare=False
     )
@@ -120,7 +120,7 @@ class MemoryDelta:
         find_metric(self.metric)
         if (self.reader == "endpoint") != bool(self.reader_url):
             raise UserError(
-                "a reader behind an endpoint needs the endpoint's address, and only it does",
+                "--reward.reader endpoint and --reward.reader-url go together",
                 "set --reward.reader endpoint with --reward.reader-url URL, or neither",
             )
 

@@ -43,7 +43,7 @@ class EvidenceReader:
         V     mean over G of the highest w(m) b(m) among the memories that cite the turn
         b(m)  1 for a memory of the base; for a written one A if it holds a word of the answer, or 0
 
-    perf = (A + V) / 2: half for having the evidence in view, half for the answer in so many words.
+    perf = (A + V) / 2: half for having the evidence in view, half for the words of the answer.
     Citing without saying anything, or citing everything, does not pay. The best accepted answer
     counts. A question that names no evidence is judged by A alone, and every memory may hold it.
     """

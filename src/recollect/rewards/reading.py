@@ -40,8 +40,8 @@ class CallbackReward(AnswerReward):
     """
 
     callback: float = 1.0
-    """For words of the answers that only an earlier memory brings into view. The published code has
-    0 here: recalls then live from the outcome alone, and die out."""
+    """Reward for words of an answer that only an earlier memory brings into view. The published
+    code has 0 here: recalls then depend on the outcome alone, and die out."""
     well_formed: float = 1.0
 
     def __post_init__(self) -> None:
@@ -84,16 +84,16 @@ class GateReward(AnswerReward):
     evidence, else -1; a malformed reply has decided nothing and earns -1.
 
     Of the episode: outcome + exit + malformed * share of malformed replies, where exit is `early`
-    if reading ended before the last evidence, `late` if it went on after it, and 0 if it ended
-    where the last evidence stands (or first after it, if that was left out of a text too long).
+    if reading ended before the last evidence, `late` if it continued after it, and 0 if it ended
+    where the last evidence is (or first after it, if that was left out of a text too long).
     The paper's weight of the format is not known to us: `malformed` is our choice. Steps count
     with `outcome_share` below 1.
     """
 
     early: float = -0.75
-    """For an end before the last evidence."""
+    """Reward for stopping before the last evidence."""
     late: float = -0.5
-    """For reading on after it."""
+    """Reward for reading on after it."""
     malformed: float = -0.5
     """Times the share of replies that cannot be read."""
 
@@ -107,12 +107,12 @@ class GateReward(AnswerReward):
         require_agent(resources.agent, GatedAgent, "gated")
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
-        """Score the outcome, then compare the gates with where the evidence stands."""
+        """Score the outcome, then compare the gates with where the evidence is."""
         score = await super().__call__(episode, memory)
         evidence = {chunk for question in episode.task.questions for chunk in question.evidence}
         if not evidence:
             raise UserError(
-                f"task {episode.task.id!r} does not say where its evidence stands, so gates cannot"
+                f"task {episode.task.id!r} does not say where its evidence is, so gates cannot"
                 " be rewarded",
                 "train on tasks that say so: recall, hotpotqa, twowiki, musique, squad, ledger",
             )
@@ -152,7 +152,7 @@ class RoundReward(AnswerReward):
     """
 
     bonus: float = 0.2
-    """For one round only; none for as many as are allowed."""
+    """Reward for a single round; it falls to 0 at the most rounds allowed."""
     max_rounds: int | None = None
     """Rounds that are allowed; None takes the agent's setting."""
 

@@ -14,7 +14,7 @@ from recollect.files import TEMPORARY, fsync, loads, remove
 
 MANIFEST = "MANIFEST.json"
 PENDING = "pending.jsonl.gz"
-"""Episodes that the run goes on with: made by its settings, so of no use to any other run."""
+"""Episodes that the run continues with: made by its settings, so of no use to any other run."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def write_checkpoint(folder: Path, step: int, write: Callable[[Path], None]) -> 
 
 
 def copy_checkpoint(source: Checkpoint, folder: Path) -> Checkpoint:
-    """Copy a checkpoint of another run into `folder`, less what only that run can go on with."""
+    """Copy a checkpoint of another run into `folder`, less what only that run can continue with."""
 
     def copy(to: Path) -> None:
         ignore = shutil.ignore_patterns(MANIFEST, PENDING)
@@ -129,7 +129,7 @@ def _seal(folder: Path, step: int) -> None:
 
 
 def _files(folder: Path) -> set[str]:
-    """Name the files of a checkpoint; a desktop's hidden ones are none."""
+    """Name the files of a checkpoint; a desktop's hidden files do not count."""
     found = (path for path in folder.rglob("*") if not path.is_dir())
     return {p.relative_to(folder).as_posix() for p in found if not p.name.startswith(".")}
 

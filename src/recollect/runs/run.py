@@ -1,8 +1,8 @@
-"""One run's folder, and how a run goes on after a kill. Knows nothing of models or torch.
+"""One run's folder, and how a run continues after a kill. Knows nothing of models or torch.
 
     config.json    metrics.jsonl    episodes/train-000010.jsonl.gz    checkpoints/step-000010/
 
-Whatever belongs to step s is logged before checkpoint s is saved. Going on from s cuts everything
+Whatever belongs to step s is logged before checkpoint s is saved. Continuing from s cuts everything
 later away, so that a killed run ends with the same files, times aside, as one never killed.
 """
 
@@ -51,7 +51,7 @@ class Run:
     keep: int | None = 2
     """Checkpoints kept; None keeps all."""
     checkpoint: Checkpoint | None = None
-    """What this run goes on from; None for a fresh start."""
+    """What this run continues from; None for a fresh start."""
     notes: list[str] = field(default_factory=list)
     """What a person should know, such as a damaged checkpoint; the display shows it."""
     _lock: IO[bytes] | None = None
@@ -69,11 +69,11 @@ class Run:
         may_change: Collection[str] = (),
         at: int | None = None,
     ) -> Run:
-        """Start a run in `folder`, or go on with the one there.
+        """Start a run in `folder`, or continue the one there.
 
-        `resume` is "auto" (go on if there is a run), "never", or the path of a checkpoint or a run.
+        `resume` is "auto" (continue a run if there is one), "never", or the path of a checkpoint.
         `may_change` names settings (dotted) that may differ from those the run was started with.
-        `at` is the step to go on after, 0 for a fresh start, where another engine keeps the
+        `at` is the step to continue after, 0 for a fresh start, where another engine keeps the
         checkpoints.
         """
         if keep is not None and keep < 1:
@@ -114,7 +114,7 @@ class Run:
         if resume == "never":
             raise UserError(
                 f"{self.folder} already holds a run, and nothing is ever overwritten",
-                f"go on with it (resume auto), choose another run folder, or delete {self.folder}",
+                f"continue it (resume auto), choose another run folder, or delete {self.folder}",
             )
         lines = _differences(disk.read_json(path, _CONFIG), _as_json(config), may_change)
         if lines:
@@ -141,7 +141,7 @@ class Run:
         return self.folder / "checkpoints"
 
     def _origin(self, resume: str | Path) -> Checkpoint | None:
-        """Find what to go on from; a checkpoint of another run becomes our first."""
+        """Find what to continue from; a checkpoint of another run becomes our first."""
         if str(resume) in ("auto", "never"):
             latest = self.latest()
             if latest is None and checkpoints.list_checkpoints(self._checkpoints):
@@ -156,7 +156,7 @@ class Run:
         if checkpoints.list_checkpoints(self._checkpoints):
             raise UserError(
                 f"{self.folder} has checkpoints of its own, so it cannot start from {resume}",
-                "go on with it (resume auto), or choose another run folder",
+                "continue it (resume auto), or choose another run folder",
             )
         # A copy makes the folder whole: a kill before its own first checkpoint loses nothing.
         return checkpoints.copy_checkpoint(given, self._checkpoints)
@@ -169,7 +169,7 @@ class Run:
                 aside = path.with_name(f"aside-{path.name}")
                 disk.remove(aside)
                 path.rename(aside)
-                self.notes.append(f"the run goes on from step {step}; {path} is now {aside.name}")
+                self.notes.append(f"the run continues from step {step}; {path} is now {aside.name}")
         for path in (self.folder / "episodes").iterdir():
             found = re.search(r"-(\d+)\.jsonl\.gz$", path.name)
             if found and int(found[1]) > step:
@@ -282,7 +282,9 @@ def read_records(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / METRICS
     for number, record in disk.read_lines(path, _LINE):
         if not isinstance(record, dict) or not _is_record(record):
-            raise UserError(f"{path}, line {number} is damaged: it is no record of a step", _LINE)
+            raise UserError(
+                f"{path}, line {number} is damaged: it is not a record of a step", _LINE
+            )
         yield record
 
 

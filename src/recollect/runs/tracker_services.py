@@ -25,7 +25,7 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True)
 class TrackerConfig:
-    """How a run is called where it is tracked."""
+    """How trackers name a run."""
 
     project: str = "recollect"
     """What runs are gathered in: a project, or MLflow's experiment."""
@@ -37,8 +37,8 @@ class TrackerConfig:
     """Runs of one group are shown together, where the tracker can."""
     tags: tuple[str, ...] = ()
     rollouts: int = 8
-    """Rows of the table of rollouts with their memories, sent with every validation; 0 sends
-    none."""
+    """Rows of the table of rollouts with their memories, sent with every validation; 0 sends no
+    table."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Tracked:
 
     folder: Path
     name: str
-    """Of the run."""
+    """The name of the run."""
     id: str
     """What the service knows the run by; a new one unless `resumed`."""
     resumed: bool = False

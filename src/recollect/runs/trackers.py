@@ -62,7 +62,7 @@ class Trackers:
     config: TrackerConfig
     opened: list[Tracker] = field(default_factory=list)
     note: Callable[[str], None] = lambda _text: None
-    """Told what a person should know."""
+    """Called with what a person should know."""
 
     def log(
         self, step: int, metrics: Mapping[str, float], episodes: Sequence[Episode] = ()

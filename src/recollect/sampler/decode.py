@@ -69,7 +69,7 @@ class Decoder:
         self._floats = Staged((2 + steps, rows), torch.float64, device)
         """Temperature, top-p, draws."""
         self._pages = Staged((pages + 1,), torch.int32, device)
-        """Of all sequences, a shared one every time; a last one for padding."""
+        """The pages of all sequences, a shared page once for each; the last one is for padding."""
         self._step = torch.zeros(1, dtype=torch.long, device=device)
         self._tokens = torch.zeros(steps, rows, dtype=torch.long, device=device)
         self._logprobs = torch.zeros(steps, rows, device=device)
@@ -96,7 +96,7 @@ class Decoder:
         return self._fetched(steps, count)
 
     def record(self, size: int, way: Way) -> None:
-        """Have a step of so many rows recorded, where steps are."""
+        """Record a step of this many rows, if steps are recorded."""
         if self._graphs:
             self._graphs.record((size, way), lambda: self._extend(size, way), self._blank)
 

@@ -34,7 +34,7 @@ from recollect.types import Completion, Sampling
 BLOCK_MIN = 256
 """Prompts at least this long are kept as blocks; shorter ones are cheaper to copy."""
 HOPS = 16
-"""Rounds of the event loop after which whoever got an answer has asked for what comes next."""
+"""Rounds of the event loop after which callers who got an answer have sent their next request."""
 LEVELS = tuple(16 << i for i in range(20))
 """Prefix lengths under which prompts are looked up."""
 
@@ -84,7 +84,7 @@ class LocalPolicy:
     ) -> Completion:
         """Continue a prompt; returns when the sequence stops or meets its limit.
 
-        `heard` is told of every token as it is drawn, between two steps of the sampler.
+        `heard` is called with every token as it is drawn, between two steps of the sampler.
         """
         prompt = np.array(prompt_ids, dtype=np.int64)
         if (

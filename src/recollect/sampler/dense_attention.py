@@ -141,7 +141,7 @@ class PrefillPlan:
         length: int,
         window: int | None,
     ) -> torch.Tensor:
-        """Build once per pass (R, 1, S, L): a query sees what stands no later than itself."""
+        """Build once per pass (R, 1, S, L): a query sees what comes no later than itself."""
         if (name, window) not in self._masks:
             at = np.array(starts)[:, None] + np.arange(max(sizes))
             at = at[:, None, :, None]

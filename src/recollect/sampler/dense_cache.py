@@ -110,7 +110,7 @@ class PromptRun:
     slot: int
     """-1 if the tokens fill the block itself."""
     start: int
-    """Where the run's first token stands in the slot (or block)."""
+    """The place of the run's first token in the slot (or block)."""
     size: int
     block: Block | None = None
     base: int = 0

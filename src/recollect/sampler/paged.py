@@ -116,7 +116,7 @@ class PagedPolicy:
     ) -> Completion:
         """Continue a prompt; returns when the sequence stops or meets its limit.
 
-        `heard` is told of every token, some at a time.
+        `heard` is called with every token, some at a time.
         """
         ids = np.array(prompt_ids, dtype=np.int64)
         if not len(ids) or not 0 <= ids.min() <= ids.max() < self.model.tokenizer.vocab_size:
@@ -317,7 +317,7 @@ class PagedPolicy:
     # --- collect ---------------------------------------------------------------------------------
 
     def _collect(self, read: Read | None, burst: Burst) -> None:
-        """Append what was drawn, and resolve whoever has come to an end."""
+        """Append what was drawn, and resolve requests that have ended."""
         finished, tokenizer = [], self.model.tokenizer
         if read:
             first = zip(read.tokens.tolist(), read.logprobs.tolist(), strict=True)

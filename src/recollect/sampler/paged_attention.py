@@ -61,7 +61,7 @@ class PromptPlan:
     into: torch.Tensor
     """(N,): the places of the new tokens, run after run; padding may follow."""
     tiles: torch.Tensor
-    """(2, T): runs cut into tiles, each with its run and its first token; run -1 is none."""
+    """(2, T): runs cut into tiles, each with its run and its first token; run -1 is empty."""
     runs: torch.Tensor
     """(3, R): where each run's new tokens end, how long its sequence is with them, and where its
     pages begin."""

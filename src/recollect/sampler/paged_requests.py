@@ -33,7 +33,7 @@ class PagedRequest:
     """What is read before a token is drawn: the prompt, and what was drawn before an eviction."""
     pages: list[Page] = field(default_factory=list)
     places: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """Of the pages."""
+    """The places of the pages."""
     cached: int = 0
     """Tokens whose keys are in the pages once what was begun is done."""
 

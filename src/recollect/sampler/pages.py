@@ -25,7 +25,7 @@ class Page:
     """Room for some tokens of a sequence."""
 
     place: int
-    """Where it stands in the cache."""
+    """Its place in the cache."""
     name: Name | None = None
     readers: int = 0
 

@@ -49,7 +49,7 @@ class Prefill:
         self._tokens = Staged((3, tokens), torch.long, device)
         """Id, position, place."""
         self._tiles = Staged((2, tokens // TILE + rows), torch.long, device)
-        """Run and first token of every tile; run -1 is none."""
+        """Run and first token of every tile; run -1 is empty."""
         self._runs = Staged((3, rows), torch.long, device)
         """Where its new tokens end, its length, where its pages begin."""
         self._pages = Staged((pages,), torch.int32, device)
@@ -69,7 +69,7 @@ class Prefill:
         return self._hidden[put(ends, self.cache.device)]
 
     def record(self, count: int) -> int:
-        """Have a pass of so many tokens recorded; return how many it takes."""
+        """Record a pass of this many tokens; return how many it takes."""
         assert self._graphs is not None
         size = rounded(count, self._short, TILE)
         self._graphs.record(size, lambda: self._leave(size), self._blank)

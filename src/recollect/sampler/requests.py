@@ -15,10 +15,10 @@ from recollect.sampler.dense_cache import Block, PromptRun
 from recollect.types import Completion, Sampling, StopReason
 
 Segments = tuple[tuple["DenseRequest", int], ...]
-"""Who computes a prompt's tokens: so many each, in order."""
+"""Who computes a prompt's tokens: how many each, in order."""
 
 Heard = Callable[[int, float], None]
-"""Told of every token, with its logprob, as soon as it is drawn."""
+"""Called with every token and its logprob as soon as it is drawn."""
 
 
 @dataclass(eq=False)
@@ -39,7 +39,7 @@ class DenseRequest:
     fresh: int = 0
     """Prompt tokens at the end that nothing cached covers."""
     segments: Segments = ()
-    """Of the tokens in the slot; the request itself comes last."""
+    """The segments of the tokens in the slot; the request itself comes last."""
 
     @property
     def in_slot(self) -> int:

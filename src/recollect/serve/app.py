@@ -42,7 +42,7 @@ NOT_KEPT = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 def make_app(service: Service, *, api_key: str = "", hosts: tuple[str, ...] = ()) -> ASGIApp:
-    """Make the application; `hosts` are the names it may be called by, all if there are none."""
+    """Make the application; `hosts` are the names it may be called by, or empty for all."""
     handler = _Handler(service)
     routes = [
         Route("/health", handler.health),

@@ -39,7 +39,7 @@ class JsonShape:
     opened: int = 0
     keys: int = 0
     long_number: bool = False
-    """Whether a number has so many digits that reading it takes a while."""
+    """Whether a number is long enough to take a while to read."""
     _inside: bool = False
     """Whether a string is open."""
     _held: bytes = b""

@@ -22,7 +22,7 @@ SPARE_FILES = 64
 READ = 1 << 14
 """Bytes taken from a connection before the others have their turn."""
 CHUNKS, CHUNK_BYTES = 256, 16
-"""Chunks that a body may come in, and one more for every so many bytes: each takes h11 as long as a
+"""Chunks that a body may come in, and bytes for each one more: a chunk takes h11 as long as a
 thousand bytes do."""
 TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n"

@@ -40,7 +40,7 @@ class Done:
     job: Choice
     completion: Completion
     score: Likelihoods | None = None
-    """Of the reply, and of the prompt before it if that is echoed."""
+    """Log-probabilities of the reply, and of the prompt before it if that is echoed."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A server's life: load, bind, say so, serve until told to stop, finish what is under way."""
+"""A server's life: load, bind, say so, serve until asked to stop, finish what is under way."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def serving(
 ) -> AsyncIterator[Serving]:
     """Serve a loaded model while the block runs, in the loop it runs in.
 
-    Clients on this machine are told the `folder` of its tokenizer.
+    Clients on this machine learn the `folder` of its tokenizer.
     """
     listener = listener or _bind(config)
     host, port = listener.getsockname()[:2]
@@ -172,8 +172,8 @@ def _api_key(config: ServeConfig) -> str:
         return key
     if not _is_loopback(config.host) and not config.insecure:
         raise UserError(
-            f"everybody who reaches {config.host} could use the server: it has no API key",
-            "name a variable that holds one with --api-key-env, or say --insecure",
+            f"anyone who reaches {config.host} could use the server: it has no API key",
+            "name a variable that holds one with --api-key-env, or set --insecure",
         )
     return ""
 

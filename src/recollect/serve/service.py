@@ -47,7 +47,7 @@ class Service:
         own = self.engine.model.tokenizer
         self.window = min(self.engine.model.window, self.limits.window)
         self.tokenizer = copied(own)
-        """For the thread of the event loop."""
+        """The tokenizer for the thread of the event loop."""
         self.encoder = Encoder(own, self.window)
         self._writer = ThreadPoolExecutor(1, "writer")
         self.bodies = Bodies(self.limits, self.window)

@@ -17,7 +17,7 @@ class RequestLimits:
     """What requests may ask for."""
 
     max_tokens: int = 1024
-    """Of a chat reply, where the request sets no limit of its own."""
+    """Tokens of a chat reply if the request sets no limit of its own."""
     window: int = 1 << 30
     """Tokens of a prompt and its reply together; the model's own window if that is smaller."""
     requests: int = 1024
@@ -25,55 +25,56 @@ class RequestLimits:
     tokens: int = 1 << 22
     """Tokens that all choices of one request may have together, their prompts included."""
     body_bytes: int = 16 << 20
-    """Of a request; less where the window is small."""
+    """Bytes of a request; less where the window is small."""
     values: int = 1 << 16
     """Values in the JSON of one request, such as token ids; a whole window of them at least."""
     connections: int = 2048
-    """Open at once; beyond them, those without a request are closed, the idlest first."""
+    """Connections open at once; beyond that, those without a request are closed, the idlest
+    first."""
     head_seconds: float = 10.0
-    """Time for a request's head ..."""
+    """Seconds for a request's head."""
     body_seconds: float = 60.0
-    """... and for its body."""
+    """Seconds for a request's body."""
     write_seconds: float = 60.0
-    """Time in which a client must take what it is sent."""
+    """Seconds in which a client must read what it is sent."""
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """How a checkpoint is served to OpenAI's clients."""
+    """Serve a checkpoint to OpenAI's clients."""
 
     checkpoint: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CHECKPOINT")]
     """A run folder, a checkpoint inside one, an exported model, or any transformers folder."""
     name: str = ""
     """The model's id; empty takes the name of the folder."""
     host: str = "127.0.0.1"
-    """Where to listen; beyond this machine it takes --api-key-env (or --insecure)."""
+    """The address to listen at; other machines require --api-key-env (or --insecure)."""
     port: int = 8000
-    """0 takes a free one."""
+    """The port to listen at; 0 takes a free one."""
     api_key_env: str = ""
     """The environment variable with the key that clients must send."""
     insecure: bool = False
-    """Let everybody who reaches the port in, without a key."""
+    """Accept anyone who reaches the port, without a key."""
     device: str = "auto"
     """auto takes the first GPU if there is one, else the CPU."""
     threads: int = 0
-    """CPU threads for torch; 0 leaves torch's choice."""
+    """CPU threads for torch; 0 leaves the choice to torch."""
     dtype: Literal["auto", "float32", "float64"] = "auto"
-    """float64 draws the same tokens whatever else is computed at the time, if not on a GPU; auto is
-    float32, for which this nearly holds."""
+    """On a CPU, float64 draws the same tokens whatever else runs at the time; auto is float32, for
+    which this is nearly true."""
     cache_gib: float = 4.0
     """Memory for keys and values."""
     max_running: int = 256
     """Sequences computed at once; the others wait."""
     limits: RequestLimits = RequestLimits()
     drain: float = 10.0
-    """Seconds that requests may still take once the server is told to stop."""
+    """Seconds that requests may still take once the server is asked to stop."""
     ready_file: Path | None = None
-    """Written when the server answers: one line, its address."""
+    """A file written when the server is ready: one line with its address."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
-            raise UserError(f"port {self.port} does not exist", "set --port to 0 .. 65535")
+            raise UserError(f"port {self.port} is out of range", "set --port to 0 .. 65535")
         check_bounds("", self, threads=FROM_0)
         positive = {
             "max-running": self.max_running,

@@ -12,7 +12,7 @@ from recollect.errors import UserError
 from recollect.models.model import LoadedModel, load_model
 from recollect.models.tokenizer import check_folder
 from recollect.runs.checkpoints import MANIFEST, find_checkpoint, list_checkpoints
-from recollect.train.checkpoint import load_weights
+from recollect.train.saved_model import load_weights
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ModelSource:
     folder: Path
     """A folder that transformers can load: all of the model, or what its training began from."""
     checkpoint: Path | None = None
-    """Holds the trained weights, if `folder` does not."""
+    """Holds the trained weights if they are not in `folder`."""
     lora: LoraConfig = LoraConfig()
 
     def load(self, device: str = "auto", threads: int = 0, dtype: str = "auto") -> LoadedModel:

@@ -23,7 +23,7 @@ class Growing:
     held: str = ""
     """From this text on nothing is given out before the end ..."""
     begin: Callable[[str], int] = lambda _text: 0
-    """... unless it stands before this place."""
+    """... unless it comes before this place."""
     ids: list[int] = field(default_factory=list)
     text: str = ""
     given: int = 0

@@ -66,7 +66,7 @@ class ToolReader:
         return beside, [self._typed(call) for call in calls[: 1 if self.single else None]]
 
     def _said_from(self, text: str) -> int:
-        """Return where thinking ends: a call inside it is none."""
+        """Return where thinking ends: a call inside it is ignored."""
         if not self.thinking and not text.lstrip().startswith(THINK):
             return 0
         at = text.find(THOUGHT)
@@ -102,6 +102,6 @@ def _value(text: Any, kind: Any) -> Any:
 
 
 def call_shape(call: Call, id: str) -> dict[str, Any]:
-    """Return a call as it stands in a message."""
+    """Return a call as it is written in a message."""
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     return {"id": id, "type": "function", "function": {"name": call.name, "arguments": arguments}}

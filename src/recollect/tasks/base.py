@@ -39,7 +39,7 @@ class TaskFamily(Protocol):
         """Make one task; no task of one split is a task of the other."""
 
     def longer(self, times: int) -> Self:
-        """Return the same family with so many times as much text."""
+        """Return the same family with `times` as much text."""
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from recollect.tasks.splits import deal, pick
 from recollect.types import Task
 
 HELD_OUT = 0.1
-"""Of the tasks of a function that does not take a split."""
+"""The share of tasks that is held out if the function takes no split."""
 MEMBERS = ("name", "metric", "size", "task", "longer")
 HOW = (
     "write `def name(split)` that returns a list of Task for split 'train' or 'test', or a frozen"
@@ -57,7 +57,7 @@ class FunctionTasks:
     def longer(self, times: int) -> Self:
         """Refuse: the tasks are as long as they are."""
         if times != 1:
-            raise UserError(f"the tasks of {self.name} have one length", "ask for no other")
+            raise UserError(f"the tasks of {self.name} have one length", "leave the length out")
         return self
 
     @cached_property
@@ -88,9 +88,9 @@ def as_family(item: Any) -> TaskFamily:
         return FunctionTasks(item)
     found = _made(item) if inspect.isclass(item) else item
     if missing := [member for member in MEMBERS if not hasattr(found, member)]:
-        raise UserError(f"{name} is no family of tasks: it has no {', '.join(missing)}", HOW)
+        raise UserError(f"{name} is not a task family: it has no {', '.join(missing)}", HOW)
     if not isinstance(found, TaskFamily):
-        raise UserError(f"{name} is no family of tasks", HOW)
+        raise UserError(f"{name} is not a task family", HOW)
     return found
 
 

@@ -23,7 +23,7 @@ def parse_length(text: str) -> int:
     tokens = round(float(found[1]) * _UNITS[found[2]]) if found else 0
     if tokens < 1:
         raise UserError(
-            f"{text!r} is no length", "write a number of tokens such as 8k, 1.75m or 5000"
+            f"{text!r} is not a length", "write a number of tokens such as 8k, 1.75m or 5000"
         )
     return tokens
 

@@ -11,7 +11,7 @@ Family = TypeVar("Family", bound=TaskFamily)
 
 
 def stretched(family: Family, times: int, setting: str) -> Family:
-    """Return a family with so many times the text; blame the setting where it has no such."""
+    """Return a family with `times` the text; name the setting if it cannot be lengthened."""
     try:
         return family.longer(times)
     except UserError as error:

@@ -2,7 +2,7 @@
 
 NAME[:VARIANT,...][@LENGTH,...][#POSITION,...], where a length is a number of tokens (8k, 1m) or,
 for families made of documents, a number of those (50docs), and a position says where the evidence
-stands. Every combination is one task family. A plain table; knows nothing of agents or models.
+is. Every combination is one task family. A plain table; knows nothing of agents or models.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TaskSpec:
     documents: int | None = None
     """The length as a number of documents instead."""
     position: str = ""
-    """Where the evidence stands; empty leaves it to chance, or to the data."""
+    """The position of the evidence; empty leaves it to chance, or to the data."""
 
     def __str__(self) -> str:
         length = "" if self.length is None else f"@{show_length(self.length)}"
@@ -117,7 +117,7 @@ def refuse(spec: TaskSpec, *parts: str) -> None:
         if getattr(spec, part):
             raise UserError(
                 f"{spec.name} has no {part}, but {str(spec)!r} sets it to {getattr(spec, part)}",
-                f"leave it away: {replace(spec, **{part: getattr(TaskSpec(spec.name), part)})}",
+                f"leave it out: {replace(spec, **{part: getattr(TaskSpec(spec.name), part)})}",
             )
 
 
@@ -142,7 +142,7 @@ def _ledger(spec: TaskSpec, folder: Path) -> TaskFamily:
     sessions = re.fullmatch(r"ss(\d+)", spec.variant)
     if not sessions or spec.length:
         raise UserError(
-            f"{str(spec)!r} is no ledger", "write ledger@LENGTH, or ledger:ss10 for ten sessions"
+            f"{str(spec)!r} is not a ledger", "write ledger@LENGTH, or ledger:ss10 for ten sessions"
         )
     return Ledger(int(sessions[1]), questions=36, fewer=True)  # the published sets
 
@@ -280,7 +280,7 @@ def _verifiers(spec: TaskSpec, folder: Path) -> TaskFamily:
 
 
 def _chunks(example: TaskFamily, tokens: int) -> int:
-    """Return how many chunks have about so many tokens, judging by some tasks of the family."""
+    """Return how many chunks have about this many tokens, judging by some tasks of the family."""
     texts = [text for i in range(4) for text in example.task(i, 0, "test").chunks]
     return max(1, round(tokens / (sum(map(estimate_tokens, texts)) / len(texts))))
 

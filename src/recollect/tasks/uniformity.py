@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 def histogram(
     positions: Iterable[tuple[int, int]], bins: int = 10
 ) -> tuple[list[int], list[float]]:
-    """Count (position, length) pairs by where they stand, and how many chance would put there.
+    """Count (position, length) pairs by position, and how many chance would put there.
 
     A bin holds the positions whose middle falls into it, so short texts fill bins unevenly: what
     chance would give is counted position by position and not one count for all bins.

@@ -24,7 +24,7 @@ from recollect.tasks.splits import deal, pick
 from recollect.types import Question, Task
 
 TRAINED = 0.9
-"""Of an environment's tasks; the others are held out, chosen by their keys."""
+"""The share of tasks for training; the others are held out, chosen by their keys."""
 _PARAGRAPH = re.compile(r"\n\s*\n")
 
 
@@ -116,7 +116,7 @@ class VerifiersTasks:
 
 
 def pieces(text: str, most: int) -> tuple[str, ...]:
-    """Cut a text into pieces of at most so many characters, between paragraphs where it can."""
+    """Cut a text into pieces of limited length, between paragraphs where it can."""
     found: list[str] = []
     for paragraph in filter(str.strip, _PARAGRAPH.split(text)):
         parts = [paragraph[i : i + most] for i in range(0, len(paragraph), most)]

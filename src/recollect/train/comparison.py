@@ -48,7 +48,7 @@ def compare(config: TrainConfig, groups: list[Group]) -> list[list[list[float]]]
 
 
 def learned_from(config: TrainConfig, groups: Sequence[Group]) -> list[Group]:
-    """Return the groups that a step learns from: with refills, those that can be told apart.
+    """Return the groups that a step learns from: with refills, those whose rewards differ.
 
     A critic would take an advantage of 0 for a reward: it does not see a lone survivor at all.
     """
@@ -80,7 +80,7 @@ def make_batch(config: TrainConfig, whole: Sequence[Group], local: Sequence[Grou
 
 
 def differs(config: TrainConfig, group: Group) -> bool:
-    """Tell whether the episodes of a group can be told apart by how well they did.
+    """Tell whether the episodes of a group did differently well.
 
     Some A_i != 0, of what is compared: outcomes, GDPO's components, and steps where these count.
     """

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from recollect.rollout import Group
-from recollect.train import checkpoint
 from recollect.train import metrics as report
+from recollect.train import saved_model
 from recollect.train.comparison import charge, learned_from, make_batch, split_local
 from recollect.train.critic import Critic
 from recollect.train.rollouts import Rollouts
@@ -62,13 +62,13 @@ class Learner:
         return metrics | self.trainer.update(samples)
 
     def save(self, folder: Path) -> None:
-        """Write all that a resumed run needs to go on bit for bit."""
-        checkpoint.save(folder, self.trainer.model, self.trainer)
+        """Write all that a resumed run needs to continue bit for bit."""
+        saved_model.save(folder, self.trainer.model, self.trainer)
         if self.critic:
-            checkpoint.save(folder, self.critic.model, self.critic, checkpoint.CRITIC)
+            saved_model.save(folder, self.critic.model, self.critic, saved_model.CRITIC)
 
     def load(self, folder: Path) -> None:
         """Read a checkpoint back."""
-        checkpoint.load(folder, self.trainer.model, self.trainer)
+        saved_model.load(folder, self.trainer.model, self.trainer)
         if self.critic:
-            checkpoint.load(folder, self.critic.model, self.critic, checkpoint.CRITIC)
+            saved_model.load(folder, self.critic.model, self.critic, saved_model.CRITIC)

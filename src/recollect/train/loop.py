@@ -1,7 +1,7 @@
 """The training loop: generate, reward, advantage, update, report.
 
 Steps count from 1; step 0 is the model before training. All that decides a step is the weights, the
-optimiser and the step's number, so a run that is killed and resumed equals one that was not.
+optimiser and the step's number, so a run that is killed and resumed equals an undisturbed one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.runs.run import Run
 from recollect.runs.stopping import stop_requested
-from recollect.train import checkpoint
 from recollect.train import metrics as report
+from recollect.train import saved_model
 from recollect.train.comparison import differs
 from recollect.train.learner import Learner
 from recollect.train.prefetch import Batches
@@ -156,7 +156,7 @@ async def _train(
             outcome.lengths[times] = accuracy(groups)
         clock.lap("validation")
         outcome.times = clock.times
-        checkpoint.export(run.folder / "model", rollouts.model)
+        saved_model.export(run.folder / "model", rollouts.model)
     return outcome
 
 
@@ -193,7 +193,7 @@ def refuse_dead(groups: list[Group], when: str) -> None:
         raise UserError(
             f"all {len(failed)} episodes of {when} failed; the first one at"
             f" {first.boundary}: {first.kind}: {first.message}",
-            "fix that, then type the same command: the run continues from its last checkpoint",
+            "fix that, then run the same command again: the run continues from its last checkpoint",
         )
 
 

@@ -33,9 +33,9 @@ class TrainedTokens:
     """Under the trainer's own weights before the batch, where it is used more than once; None takes
     the sampler's for these, and with TIS the present ones."""
     entropy_T: torch.Tensor | None = None
-    """Of the prediction that it was drawn from; carries the gradient."""
+    """The entropy of the prediction that it was drawn from; carries the gradient."""
     sequence_T: torch.Tensor | None = None
-    """For GSPO: the number of the sequence it is of, from 0 and below T."""
+    """The number of its sequence, for GSPO; from 0 and below T."""
     sequence_log_ratio_T: torch.Tensor | None = None
     """The mean log-ratio of that sequence, where not all of it is here."""
 

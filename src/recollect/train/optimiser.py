@@ -95,7 +95,7 @@ class Optimiser:
         return tensors, {"updates": self.updates}
 
     def restore(self, tensors: dict[str, torch.Tensor], counters: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Continue from what `state` returned."""
         parameters = dict(self._named_parameters())
         self.adam.state.clear()
         for entry, tensor in tensors.items():

@@ -40,11 +40,11 @@ class Predictions:
     context_C: torch.Tensor
     """Flat indices of the C tokens that something is predicted from, ascending."""
     which_P: torch.Tensor
-    """For each of P distinct predictions: which of the C contexts it follows, ascending."""
+    """Which of the C contexts each of P distinct predictions follows, ascending."""
     token_P: torch.Tensor
     """The token whose logprob is asked."""
     prediction_T: torch.Tensor
-    """For each trained token, sample after sample: which of the P it is."""
+    """Which of the P each trained token is, sample after sample."""
 
     @classmethod
     def of(cls, samples: Sequence[Sample], device: torch.device, share: bool) -> Predictions:
@@ -69,7 +69,7 @@ class Predictions:
     ) -> torch.Tensor:
         """Return the logprob of every trained token (T,), with its gradient if that is enabled.
 
-        With `entropy`, that of the prediction stands beside it: (T, 2).
+        With `entropy`, that of the prediction is beside it: (T, 2).
         """
         with model.autocast:
             packed = self.packed

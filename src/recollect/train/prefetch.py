@@ -55,7 +55,7 @@ class Batches:
         """Wait for episodes that were begun, then let the next ones be drawn with new weights."""
         if self._next is not None:
             await asyncio.wait([self._next])
-            self._next.exception()  # whoever takes the batch is told
+            self._next.exception()  # raised again for the caller that takes the batch
         self.rollouts.roles.refresh()
 
     def _apart(self, work: Callable[[], T]) -> T:
@@ -71,7 +71,7 @@ class Batches:
         return done
 
     def save(self, folder: Path) -> None:
-        """Write the batch that a run resumed here goes on with, if it is there already.
+        """Write the batch that a run resumed here continues with, if it is already there.
 
         One in which all failed is left out: a run that ended of it would end of it again.
         """

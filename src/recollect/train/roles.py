@@ -91,8 +91,10 @@ class Roles:
         return self._sampled(loaded, False, model.cache_gib)
 
     def sampling(self, temperature: float, top_p: float) -> dict[str, Model]:
-        """Return the models, told how to sample; fixed ones may have been told otherwise."""
-        return told(self._settings, self.models, Sampling(temperature=temperature, top_p=top_p))
+        """Return the models with their sampling; fixed ones may have their own."""
+        return with_sampling(
+            self._settings, self.models, Sampling(temperature=temperature, top_p=top_p)
+        )
 
     @property
     def window(self) -> int:
@@ -112,7 +114,7 @@ class Roles:
 
     @property
     def clients(self) -> list[Client]:
-        """Whoever calls servers, each once."""
+        """The clients of servers, each once."""
         return clients_of(self.models.values())
 
     def failed_calls(self) -> Counter[str]:
@@ -136,8 +138,10 @@ def served(models: ModelsConfig, role: str, known: Sequence[Tokenizer]) -> Model
     )
 
 
-def told(settings: ModelsConfig, models: Mapping[str, Model], own: Sampling) -> dict[str, Model]:
-    """Tell models how to sample; fixed ones like the one that learns, unless told otherwise."""
+def with_sampling(
+    settings: ModelsConfig, models: Mapping[str, Model], own: Sampling
+) -> dict[str, Model]:
+    """Set how models sample; fixed ones sample like the one that learns unless set otherwise."""
     fixed = replace(
         own,
         temperature=own.temperature if settings.temperature is None else settings.temperature,
@@ -150,7 +154,7 @@ def told(settings: ModelsConfig, models: Mapping[str, Model], own: Sampling) -> 
 
 
 def clients_of(models: Iterable[Model]) -> list[Client]:
-    """Return whoever calls servers, each once."""
+    """Return the clients of servers, each once."""
     policies = [model.policy for model in models]
     found = [p.client for p in policies if isinstance(p, EndpointPolicy | EndpointSpeaker)]
     return list(dict.fromkeys(found))
@@ -166,13 +170,13 @@ def failures_of(clients: Iterable[Client]) -> Counter[str]:
 
 
 def _described(role: str, model: Model, value: str) -> list[str]:
-    """Say who speaks; a server that tells no tokens is worth a second line."""
+    """Say who speaks; a server that returns no token ids is worth a second line."""
     if not isinstance(model.policy, EndpointPolicy | EndpointSpeaker):
         return [f"{role}: FIXED {value}"]
     lines = [f"{role}: FIXED {model.policy.name}"]
     if not model.exact:
         lines.append(
-            f"{role}: spoken to in messages, because the server takes or tells no tokens that are"
+            f"{role}: called with messages, because the server takes or returns no tokens that are"
             f" known here; tokens are counted with {_counter(model)}"
         )
     return lines

@@ -150,7 +150,7 @@ class Rollouts:
 
 
 def nothing_learns() -> UserError:
-    """Say that a run without a role to train is none."""
+    """Refuse a run without a role to train."""
     return UserError(
         "no role is trainable, so there is nothing to train",
         "set --models.memory or --models.answer to trainable, or measure with recollect eval",

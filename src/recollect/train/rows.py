@@ -21,7 +21,7 @@ class Row:
 
     sample: Sample
     weight: float
-    """Of each of its trained tokens, in the whole mini-batch."""
+    """The weight of each of its trained tokens in the whole mini-batch."""
     old: np.ndarray | None = None
     """The trainer's own logprobs before the batch."""
     sequence: np.ndarray | None = None
@@ -31,7 +31,7 @@ class Row:
 def sequences(samples: Sequence[Sample], scope: Scope) -> np.ndarray:
     """Number the sequence of every trained token, sample after sample, from 0.
 
-    A turn is a run of sampled tokens: between two of them stands what the chat template writes.
+    A turn is a run of sampled tokens: between two of them is what the chat template writes.
     """
     if scope == "episode":
         episode_B = np.array([sample.episode for sample in samples])

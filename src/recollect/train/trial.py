@@ -51,7 +51,7 @@ async def try_out(config: TrainConfig, rollout: Rollout) -> None:
     if found := mistake(episodes):
         raise UserError(
             f"{found.place}: {found.kind}: {found.message} (in a trial episode)",
-            _fix(found, "correct it, then type the same command"),
+            _fix(found, "correct it, then run the same command again"),
         )
     refuse_silent(config.models, episodes)
 
@@ -98,7 +98,7 @@ def first_task(config: TrainConfig) -> Task:
 
 @contextmanager
 def _unawaited() -> Iterator[None]:
-    """Keep Python from warning of replies that were never awaited: the mistake is told anyway."""
+    """Silence warnings about replies that were never awaited: the mistake is reported anyway."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         yield

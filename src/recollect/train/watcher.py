@@ -1,4 +1,4 @@
-"""Whoever watches a run: what it is told, and when."""
+"""Callbacks for training progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recollect.types import Episode
 
 
 class Watcher(Protocol):
-    """Whoever watches a run."""
+    """Callbacks for training progress."""
 
     def step(self, step: int, metrics: dict[str, float], groups: list[Group]) -> None:
         """A step has ended; step 0 is the validation before training."""

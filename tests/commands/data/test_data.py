@@ -145,7 +145,7 @@ def test_validate_finds_nothing_wrong(capsys, documents):
     assert main(["data", "validate", "hotpotqa@50docs,200docs#first", *data]) == 0
     assert main(["data", "validate", f"{documents}@50docs"]) == 0
     said = capsys.readouterr().out
-    assert said.count("checksums") == 3 and "300 of 300 stand in their evidence" in said
+    assert said.count("checksums") == 3 and "300 of 300 are in their evidence" in said
     assert "WRONG" not in said
 
 
@@ -242,4 +242,4 @@ def test_questions_that_a_model_knows_are_left_out(capsys, tmp_path):
     assert all(kept.task(i, 0, "test").meta["item"] != "item-7" for i in range(11))
     known.write_text('{"id": "item-0", "score": 1}\n')
     assert main([*make, str(tmp_path / "none"), "--closed-book", str(known)]) == 2
-    assert "says nothing about item-1" in capsys.readouterr().err
+    assert "has no entry for item-1" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def test_what_is_said(tmp_path, capsys):
 def test_validation(name, data, capsys):
     assert main(["data", "validate", name, "--data", str(data), "--n", "40"]) == 0
     said = capsys.readouterr().out
-    assert "WRONG" not in said and "stand in the evidence word for word" in said
+    assert "WRONG" not in said and "are in the evidence word for word" in said
 
 
 def test_a_book_that_was_changed_is_noticed(data, capsys):

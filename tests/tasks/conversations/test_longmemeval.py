@@ -165,7 +165,7 @@ def test_mistakes(folder, tmp_path):
             [item(), {k: v for k, v in item("b").items() if k != "answer"}],
             "item 2 .*: 'answer' is missing",
         ),
-        ("list", [item(haystack_sessions={})], "'haystack_sessions' is no list"),
+        ("list", [item(haystack_sessions={})], "'haystack_sessions' is not a list"),
         ("dates", [item(haystack_dates=["May", "June", "July"])], "'haystack_dates': 'May' is no"),
         ("asked", [item(question_date="now")], "'question_date': 'now' is no date"),
         (
@@ -179,7 +179,7 @@ def test_mistakes(folder, tmp_path):
             "'haystack_sessions' 1 is",
         ),
         ("turn", [item(haystack_sessions=[[], "hello", []])], "'haystack_sessions' 1 is"),
-        ("names", [item(answer_session_ids=[["first"]])], "'answer_session_ids' is no list of"),
+        ("names", [item(answer_session_ids=[["first"]])], "'answer_session_ids' is not a list of"),
         ("empty", [], "no question of LongMemEval in empty.json"),
     ):
         path = tmp_path / f"{name}.json"

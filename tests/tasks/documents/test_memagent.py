@@ -94,7 +94,7 @@ def test_a_text_without_documents_is_one_chunk(tmp_path):
 )
 def test_other_rows_are_named(tmp_path, row):
     (tmp_path / "eval.json").write_text(json.dumps([row]))
-    with pytest.raises(UserError, match=r"eval\.json item 1 is no row"):
+    with pytest.raises(UserError, match=r"eval\.json item 1 is not a row"):
         build_memagent({"test": [tmp_path / "eval.json"]}, tmp_path / "out")
 
 

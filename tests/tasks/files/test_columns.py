@@ -75,7 +75,7 @@ def test_nested_and_listed_cells(tmp_path):
     [
         ("question=q,context=doc,answers=none", "has no column 'none' for answers"),
         ("question=q", "has no column for context, answers; it has q, doc, a"),
-        ("questions=q", "'questions=q' maps no column"),
+        ("questions=q", "'questions=q' does not map a column"),
         ("question=q,context=doc,answers=doc,", ""),
     ],
 )
@@ -94,7 +94,7 @@ def test_bad_sources_are_one_line(tmp_path, monkeypatch):
     written(tmp_path / "mixed" / "a.parquet", ROWS)
     written(tmp_path / "mixed" / "b.parquet", [{"other": 1}])
     for source, said in {
-        str(tmp_path / "bad.parquet"): "is no Parquet file",
+        str(tmp_path / "bad.parquet"): "is not a Parquet file",
         str(tmp_path / "empty"): "holds neither Parquet files",
         str(tmp_path / "gone.parquet"): "there is no file",
         str(tmp_path / "gone"): "there is no file or folder",
@@ -132,7 +132,7 @@ def test_a_data_set_saved_on_disk_needs_no_package(tmp_path, monkeypatch):
     assert (family.size("train"), family.size("test")) == (40, 20)
     assert {task.questions[0].text for task in every(family, "test")} == {r["q"] for r in ROWS[40:]}
     (tmp_path / "d" / "test" / "state.json").write_text("{")
-    with pytest.raises(UserError, match="is no data set that can be read"):
+    with pytest.raises(UserError, match="is not a readable data set"):
         Rows(str(tmp_path / "d"), MAP).size("test")
 
 

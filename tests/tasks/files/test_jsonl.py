@@ -53,10 +53,10 @@ def test_a_file_is_named_on_the_command_line(tmp_path):
     ("line", "said"),
     [
         ("{]\n", "not JSON"),
-        ("[1]\n", "no object"),
+        ("[1]\n", "not an object"),
         ({"question": "?", "answer": "x"}, "needs chunks"),
         ({"text": "x", "chunks": ["y"], "question": "?", "answer": "x"}, "needs chunks"),
-        ({"text": "x", "questions": []}, "no list"),
+        ({"text": "x", "questions": []}, "not a list"),
         (SHORT | {"questions": [{"question": "?", "answer": "x"}]}, "both question and questions"),
         ({"text": "x", "answer": "x"}, "without a text"),
         ({"text": "x", "question": "?"}, "no answers"),
@@ -66,7 +66,7 @@ def test_a_file_is_named_on_the_command_line(tmp_path):
         ({"text": "x", "question": "?", "answer": "x", "position": "end"}, "no chunk 'end'"),
         (SHORT | {"split": "dev"}, "split is 'dev'"),
         (SHORT | {"meta": 1}, "meta"),
-        (GOOD, "stands in line 1 too"),
+        (GOOD, "is also in line 1"),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path, line, said):

@@ -19,7 +19,7 @@ from recollect.tasks.uniformity import chi_square_p, histogram
 from recollect.types import Question, Task
 
 ANSWERED = 0.95
-"""So many answers at least must stand in their evidence; 2WikiMultihopQA only implies a few."""
+"""The least share of answers that are in their evidence; 2WikiMultihopQA only implies a few."""
 UNLIKELY = 0.001
 """A histogram of positions that chance gives less often than this is not uniform."""
 _MEASURED = 16
@@ -97,9 +97,7 @@ def _answers(asked: Asked, documents: bool) -> Check:
         _holds([t.chunks[i] for i in q.evidence if i < len(t.chunks)], q.answers) for t, q in spans
     )
     part = held / len(spans) if spans else 1.0
-    found = (
-        f"{held:,} of {len(spans):,} stand in their evidence ({share(part)}), {empty:,} are empty"
-    )
+    found = f"{held:,} of {len(spans):,} are in their evidence ({share(part)}), {empty:,} are empty"
     if empty or documents:
         return Check("answers", found, not empty and part >= ANSWERED)
     return Check("answers", found)  # elsewhere an answer may have to be worked out
@@ -118,7 +116,7 @@ def _kinds(asked: Asked) -> list[Check]:
     stated = [(task, question) for task, question in asked if _is_stated(task, question)]
     if stated:
         missing = sum(not _states(task, question) for task, question in stated)
-        told = f"{len(stated) - missing:,} of {len(stated):,} stand in the evidence word for word"
+        told = f"{len(stated) - missing:,} of {len(stated):,} are in the evidence word for word"
         checks.append(Check("stated answers", told, not missing))
     return checks
 

@@ -43,15 +43,15 @@ class DocumentOptions:
     output: Path
     """The folder to write."""
     distractors: tuple[Path, ...] = ()
-    """More files, of any of these data sets, whose paragraphs may stand among the documents."""
+    """More files, of any of these data sets, whose paragraphs may be among the documents."""
     repeat: bool = False
-    """Where there are too few paragraphs for a length, let distractors come again."""
+    """Repeat distractors where there are too few paragraphs for a length."""
     closed_book: Path | None = None
     """Leave out what a model answers without any text: a file that `data closed-book` wrote."""
     documents: tuple[int, ...] = ()
     """Also write MemAgent's rows of the test questions, at these numbers of documents."""
     train_documents: int = 0
-    """Also write MemAgent's rows of the training questions, with so many documents; 200 is
+    """Also write MemAgent's rows of the training questions, with this many documents; 200 is
     published."""
     rows: Literal["parquet", "json"] = "parquet"
     """How rows of test questions are written: test_50.parquet, or eval_50.json."""

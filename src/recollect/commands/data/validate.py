@@ -31,7 +31,7 @@ class ValidateOptions:
     data: Path = Path("data")
     """Where the folders of the data sets are."""
     n: int = 1000
-    """Tasks that are looked at, if there are so many; 200 of a family without end."""
+    """Tasks to check at most; 200 for an endless family."""
     split: Split = "test"
     seed: int = 0
 
@@ -70,7 +70,7 @@ def _named(name: str) -> tuple[list[TaskSpec], Path | None]:
     unknown = next((spec.name for spec in specs if spec.name not in OPENERS), None)
     if unknown or not specs:
         raise UserError(
-            f"{unknown or name!r} is no task, and no folder that `recollect data` wrote",
+            f"{unknown or name!r} is neither a task nor a folder that `recollect data` wrote",
             f"choose from {', '.join(sorted(OPENERS))}, or name a folder or a .jsonl file",
         )
     return specs, None

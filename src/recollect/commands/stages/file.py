@@ -30,7 +30,7 @@ OURS = ("name", "folder", "resume", "preset", "training_stage", "fixed_model_api
 
 @dataclass(frozen=True)
 class SourceText:
-    """A file's text, to say where in it something stands."""
+    """A file's text, to say where something is in it."""
 
     name: str
     text: str
@@ -66,11 +66,11 @@ class StagesOptions:
     folder: Path | None = None
     """Where the folder of all runs goes, instead of what the file says."""
     seed: int | None = None
-    """Instead of the file's."""
+    """The seed to use instead of the file's."""
     end_to_end: bool = True
     """Whether to train both roles at once as well, for comparison."""
     dry_run: bool = False
-    """Show the plan and how far it is; start nothing."""
+    """Show the plan and its progress; start nothing."""
 
 
 def read_plan(options: StagesOptions) -> StagePlan:
@@ -79,7 +79,7 @@ def read_plan(options: StagesOptions) -> StagePlan:
     try:
         table = tomllib.loads(source.text)
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{source.name}: {error}", "mend the TOML there") from error
+        raise UserError(f"{source.name}: {error}", "fix the TOML there") from error
     for key in table:
         if key not in TABLES:
             raise UserError(

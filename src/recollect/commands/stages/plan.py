@@ -29,11 +29,11 @@ class Stage:
     fixed: str = ""
     """The stage whose model speaks in the other role, `base`, a folder, or a server's URL."""
     folder: str = ""
-    """Of the fixed model; empty if there is none, or if a URL has it."""
+    """The folder of the fixed model; empty without a fixed model, or if a URL has it."""
 
     @property
     def name(self) -> str:
-        """Of the stage and its run folder."""
+        """The name of the stage and of its run folder."""
         return self.config.name
 
     @property

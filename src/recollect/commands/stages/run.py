@@ -82,7 +82,7 @@ def make_result(stage: Stage, report: Report) -> Result:
 
 
 def settings_of(stage: Stage) -> dict[str, str]:
-    """Name all that decides what a stage learns; `against` whom is in it, at what address not."""
+    """Name all that decides what a stage learns: the fixed model itself, not its address."""
     named = {
         "start": stage.start,
         "fixed": stage.fixed,

@@ -94,14 +94,14 @@ def _answering(process: subprocess.Popen[bytes], ready: Path, log: Path) -> str:
             said = log.read_text(errors="replace").strip().splitlines()[-5:]
             raise UserError(
                 "\n  ".join([f"the server of the fixed model ended ({log}):", *said]),
-                "mend what it says, then type the same command",
+                "fix what it says, then run the same command again",
             )
         if ready.exists() and (url := ready.read_text().strip()) and healthy(url):
             return url
         time.sleep(0.02)
     raise UserError(
         f"the server of the fixed model did not answer in {START:.0f} s",
-        f"look into {log}, then type the same command",
+        f"look into {log}, then run the same command again",
     )
 
 

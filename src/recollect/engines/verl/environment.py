@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from recollect.config.train import TrainConfig
 
 NAME = "recollect"
-"""Of the agent loop and of the rollout engine."""
+"""The name of the agent loop and of the rollout engine."""
 PLUGIN = "recollect.engines.verl.plugin"
 PACKED = "recollect_packed"
 """Our attention for packed rows, by its name among transformers' implementations."""

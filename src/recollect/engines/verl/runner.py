@@ -79,7 +79,7 @@ def refuse(config: DictConfig) -> None:
     """Refuse what of verl does not take episodes of several contexts."""
     if config.trainer.v1.trainer_mode != "sync" or not config.trainer.use_v1:
         raise UserError(
-            "our trainer is verl's synchronous one (V1)",
+            "Recollect extends verl's synchronous trainer (V1)",
             "leave trainer.use_v1 and trainer.v1.trainer_mode as they are",
         )
     if config.distillation.enabled:

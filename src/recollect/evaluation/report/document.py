@@ -1,7 +1,7 @@
 """What a report is made of, before it is Markdown or HTML: sections of blocks.
 
 Both are written from the same document, so they cannot show different numbers. Texts are plain:
-whoever writes them out escapes them.
+the writer escapes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A report as Markdown. Model text stands in fences that it cannot end."""
+"""A report as Markdown. Model text is inside fences that it cannot end."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Vectors of memories: embedders in a folder or behind a server, and a cache of what they made."""

@@ -100,7 +100,7 @@ class FolderEmbedder:
         return f"{name}@{digest.hexdigest()[:12]}"
 
     async def embed(self, texts: Sequence[str], kind: Kind = "document") -> np.ndarray:
-        """Embed texts in a thread, so that other episodes go on."""
+        """Embed texts in a thread, so that other episodes continue."""
         return await asyncio.to_thread(self._embed, list(texts), kind)
 
     @cached_property
@@ -196,7 +196,7 @@ def _downloaded(name: str) -> Path:
         return Path(snapshot_download(name, ignore_patterns=skipped))
     except Exception as error:
         raise UserError(
-            f"there is no folder {name}, and the hub does not give a model of that name: {error}",
+            f"there is no folder {name}, and the hub has no model of that name: {error}",
             f"name a folder, or use {MINILM}, which needs no download",
         ) from None
 

@@ -96,7 +96,7 @@ async def fill(
             except EmbeddingFailed as failure:
                 raise UserError(
                     f"{embedder.id} gives {failure}",
-                    "mend the text or the embedder, then run again: what was done is kept",
+                    "fix the text or the embedder, then run again: finished work is kept",
                 ) from failure
             cache.add(batch, vectors)
             progress.advance(bar, len(batch))

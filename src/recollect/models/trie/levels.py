@@ -1,9 +1,9 @@
 """Attention over a prefix trie on a GPU, level by level.
 
 The trie is cut into nodes, runs of tokens without a branch. A token sees its own node up to itself
-and every node above it whole. What stands below a node is one run of tokens, so the nodes of one
+and every node above it whole. What is below a node is one run of tokens, so the nodes of one
 depth take one call, and a large node one of its own with a faster kernel; short ones take none:
-their keys stand before those of every node below. The parts are joined by their log-sum-exp, and a
+their keys precede those of every node below. The parts are joined by their log-sum-exp, and a
 kernel's backward, given the joint output and log-sum-exp, returns each part's exact gradient. So
 the cost is that of the pairs that see each other, whatever the trie.
 """
@@ -53,9 +53,9 @@ Run = tuple[int, int, list[tuple[int, int]]]
 def make_parts(
     nodes: Nodes, device: torch.device, pairs: int, step: int = STEP
 ) -> list[KernelCall]:
-    """Plan the calls: every node with itself, then what stands below the nodes of each depth.
+    """Plan the calls: every node with itself, then what is below the nodes of each depth.
 
-    From so many pairs on a call of its own is worth it for a node of round size.
+    Pairs from which a call of its own is worth it for a node of round size.
     """
     begin, after, end = nodes.begin.tolist(), nodes.after.tolist(), nodes.end.tolist()
     alone = (nodes.size % step == 0) & (nodes.size**2 >= 2 * pairs)
@@ -126,7 +126,7 @@ class Kernel(Protocol):
     """Attention of runs of queries to runs of keys, with its log-sum-exp."""
 
     sum_dtype: torch.dtype
-    """Of log-sum-exps, and of sums of gradients."""
+    """The type of log-sum-exps and of sums of gradients."""
 
     def join(
         self, out: torch.Tensor, lse: torch.Tensor, part: torch.Tensor, part_lse: torch.Tensor

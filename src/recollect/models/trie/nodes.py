@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 STEP = 512
-"""Large nodes are cut to a multiple of so many tokens: cuDNN takes half a second to prepare for
+"""Large nodes are cut to a multiple of this many tokens: cuDNN takes half a second to prepare for
 every new number of keys or queries."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """The compressed trie over N tokens that stand in depth-first order."""
+    """The compressed trie over N tokens in depth-first order."""
 
     begin: np.ndarray
     """(K,): node k is the tokens begin[k] to after[k]."""

@@ -1,4 +1,4 @@
-"""Prefix tries: many token rows as one flat row in which every common prefix stands once.
+"""Prefix tries: many token rows as one flat row that holds every common prefix once.
 
 `pack` lays rows out and plans their attention; `plan_micro_batches` cuts a batch where little
 sharing is lost. Knows nothing of losses or optimisers.
@@ -25,7 +25,7 @@ Row = Sequence[int] | np.ndarray
 BUCKET_WASTE = 1.25
 """Padding may make the scores of a bucket this many times what its branches need ..."""
 BUCKET_OVERHEAD = 1 << 12
-"""... and so many more: about what is computed in the time that one more bucket costs."""
+"""... and this many more: about what is computed in the time that one more bucket costs."""
 BUCKET_LIMIT = 1 << 26
 """Scores per head in one bucket; bounds what a soft-capped layer has to hold."""
 MICRO_BATCH_OVERHEAD = 64
@@ -39,7 +39,7 @@ class Branch:
     path: np.ndarray
     """(length,): flat indices of the whole row."""
     start: int
-    """Depth of the first added token; those above it stand in earlier branches."""
+    """Depth of the first added token; those above it are in earlier branches."""
 
     @property
     def scores(self) -> int:
@@ -73,7 +73,7 @@ class TriePlan:
 
     Branches of like shape share a padded batch, a bucket. Its queries begin at the smallest start
     among its members, so that one mask fits all; whatever is computed above a branch's own start
-    or below its end is dropped. Padding stands last, where causal order hides it from real queries.
+    or below its end is dropped. Padding comes last, where causal order hides it from real queries.
     """
 
     def __init__(self, branches: Sequence[Branch], tokens: int, device: torch.device) -> None:
@@ -206,12 +206,12 @@ class Packed:
     positions: torch.Tensor
     """(N,): depth in the trie, which is the position in every row that holds the token."""
     index: list[np.ndarray]
-    """For each row, in the order given: where each of its tokens stands among the N."""
+    """The places of each row's tokens among the N, in the order given."""
     plan: AttentionPlan
 
 
 def pack(rows: Sequence[Row], device: torch.device | str, share: bool = True) -> Packed:
-    """Lay rows out so that what several begin with stands once; `share=False` keeps rows whole."""
+    """Lay rows out so that a common beginning is stored once; `share=False` keeps rows whole."""
     arrays = [np.asarray(row, dtype=np.int64) for row in rows]
     order = lexicographic(arrays) if share else list(range(len(arrays)))
     index: list[np.ndarray] = [np.empty(0, dtype=np.int64)] * len(arrays)
@@ -238,16 +238,16 @@ def pack(rows: Sequence[Row], device: torch.device | str, share: bool = True) ->
 
 
 def lexicographic(rows: Sequence[np.ndarray]) -> list[int]:
-    """Order rows so that each stands next to the one it shares most with; stable."""
+    """Order rows so that each is next to the one it shares most with; stable."""
     # Big-endian, so that bytes compare as the numbers do.
     keys = [row.astype(">i8").tobytes() for row in rows]
     return sorted(range(len(rows)), key=keys.__getitem__)
 
 
 def families_first(order: Sequence[int], shared: np.ndarray) -> list[int]:
-    """Let rows that leave a branch of the trie alone stand after those that go on together.
+    """Put rows that leave a branch of the trie alone after those that continue together.
 
-    A row that shares no more than the template would else stand between two families, and be cut
+    A row that shares no more than the template would otherwise separate two families, and be cut
     off with one of them. `shared` is what each row shares with the one before it.
     """
     arranged: list[int] = []
@@ -281,7 +281,7 @@ def plan_micro_batches(samples: Sequence[Sample], token_budget: int) -> list[lis
     """Cut samples into runs of at most `token_budget` trie tokens, where cuts cost least.
 
     A cut before a sample makes what it shares with the one before it be computed again. A sample
-    above the budget stands alone.
+    above the budget is alone.
     """
     rows = [sample.token_ids for sample in samples]
     order = lexicographic(rows)

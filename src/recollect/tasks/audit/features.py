@@ -71,7 +71,7 @@ def value_features(reading: MarkedText, phrases: Sequence[str]) -> dict[str, Col
     last_of_form = {told[-1] for told in at_form.values()}
     first_of_form = {told[0] for told in at_form.values()}
     return {
-        "times told": np.array([len(told) for told in reading.by_value], float),
+        "times mentioned": np.array([len(told) for told in reading.by_value], float),
         "chunks with it": np.array(
             [len({m.chunk for m in told}) for told in reading.by_value], float
         ),
@@ -95,7 +95,7 @@ def value_features(reading: MarkedText, phrases: Sequence[str]) -> dict[str, Col
 
 ORDER_FREE = frozenset(
     (
-        *("times told", "chunks with it", "letters", "alphabet", "size of its largest chunk"),
+        *("times mentioned", "chunks with it", "letters", "alphabet", "size of its largest chunk"),
         *("size of its smallest chunk", "other values in its chunks", "form of its sentences"),
     )
 )
@@ -172,8 +172,8 @@ def _share(text: str, kind: Callable[[str], bool]) -> float:
 
 NAMES: Mapping[tuple[str, bool], str] = MappingProxyType(
     {
-        ("times told", False): "rarest value",
-        ("times told", True): "most frequent value",
+        ("times mentioned", False): "rarest value",
+        ("times mentioned", True): "most frequent value",
         ("place of its first mention", False): "first value",
         ("place of its first mention", True): "value that comes up last",
         ("place of its last mention", True): "most recent value",

@@ -35,7 +35,7 @@ VARIANTS = ("100k", "500k", "1m", "10m")
 
 _ANSWERS = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance")
 _MARKER = re.compile(r"\s*->->[^\n]{0,16}$")
-"""Where a question stands in the plan the chats were made from; no user ever said it."""
+"""A marker of the plan that the chats were made from; no user ever said it."""
 _WHAT = "conversation of BEAM"
 _FIX = (
     "download the folder chats/100K of github.com/mohammadtavakoli78/BEAM (CC BY-SA 4.0) and type"

@@ -1,6 +1,6 @@
 """LoCoMo: long conversations of two people, memories of them on three levels, and questions.
 
-Reads `locomo10.json` as it is, with its flaws, and says what it had to mend or leave out. Knows
+Reads `locomo10.json` as it is, with its flaws, and says what it had to correct or leave out. Knows
 nothing of Parquet, stores or agents.
 """
 
@@ -80,7 +80,7 @@ class Conversation:
     memories: Mapping[Level, tuple[Draft, ...]]
     questions: tuple[LocomoQuestion, ...]
     problems: tuple[str, ...]
-    """What was mended or left out, and where."""
+    """What was corrected or left out, and where."""
 
     def namespace(self, asked: LocomoQuestion) -> str:
         """Name the base of a question's trials: the same question always has the same name."""
@@ -126,13 +126,13 @@ def split(
     """
     if unknown := sorted(set(test) - set(ids)):
         raise UserError(
-            f"test names {', '.join(unknown)}, which the file does not hold",
+            f"test names {', '.join(unknown)}, which are not in the file",
             f"choose from {', '.join(ids)}",
         )
     if test:
         return {"train": [i for i in ids if i not in test], "test": [i for i in ids if i in test]}
     if not 0 < train_fraction <= 1:
-        raise UserError(f"train_fraction is {train_fraction}", "set it above 0, at most to 1")
+        raise UserError(f"train_fraction is {train_fraction}", "set it above 0 and at most to 1")
     order = list(IDS if set(ids) <= set(IDS) else ids)
     Random(seed).shuffle(order)
     n = round(train_fraction * len(order))

@@ -144,7 +144,7 @@ class LocomoReport:
     """Per conversation."""
     adversarial_dropped: int
     problems: Sequence[str]
-    """What was mended or left out, and where."""
+    """What was corrected or left out, and where."""
 
 
 def build_locomo(options: LocomoOptions) -> LocomoReport:

@@ -53,7 +53,7 @@ class Locomo:
     def longer(self, times: int) -> Locomo:
         """Refuse: the conversations are as long as they are."""
         if times != 1:
-            raise UserError("LoCoMo has one length", "ask for no other")
+            raise UserError("LoCoMo has one length", "leave the length out")
         return self
 
     def corpora(self, vectors: Vectors | None = None) -> Mapping[str, Corpus]:

@@ -64,7 +64,7 @@ class LocomoQA:
     def longer(self, times: int) -> LocomoQA:
         """Refuse: the conversations are as long as they are."""
         if times != 1:
-            raise UserError("LoCoMo has one length", "leave the length away")
+            raise UserError("LoCoMo has one length", "leave the length out")
         return self
 
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
@@ -87,7 +87,7 @@ class LocomoQA:
 
     @cached_property
     def _items(self) -> dict[Split, list[tuple[int, list[int]]]]:
-        """For every task the place of its conversation and of its questions there."""
+        """The place of every task's conversation, and of its questions in it."""
         wanted = {CATEGORIES[id] for id in self.categories}
         dealt = deal([task.id for task in self._tasks], self.train_fraction)
         items: dict[Split, list[tuple[int, list[int]]]] = {"train": [], "test": []}

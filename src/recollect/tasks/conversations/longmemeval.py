@@ -1,4 +1,4 @@
-"""LongMemEval: one question about what a user told an assistant over many dated sessions.
+"""LongMemEval: one question about what a user said to an assistant over many dated sessions.
 
 Reads the official files (oracle, S or M), with their flaws, and says what it found. Knows nothing
 of judges: a task's meta says what one needs to know.
@@ -74,13 +74,13 @@ def _misshapen(item: Mapping[str, Any]) -> Iterator[str]:
         if name not in item:
             yield f"{name!r} is missing"
         elif name in _LISTS and not isinstance(item[name], list):
-            yield f"{name!r} is no list"
+            yield f"{name!r} is not a list"
     lengths = {name: len(item[name]) for name in _HAYSTACK}
     if len(set(lengths.values())) > 1:
         yield "of unequal length are " + ", ".join(f"{k!r} ({n})" for k, n in lengths.items())
     for name in ("haystack_session_ids", "answer_session_ids"):
         if not all(isinstance(id, str | int) for id in item[name]):
-            yield f"{name!r} is no list of names"
+            yield f"{name!r} is not a list of names"
     dated = [("haystack_dates", date) for date in item["haystack_dates"]]
     asked = item.get("question_date")
     for name, date in [*dated, *([("question_date", asked)] if asked else [])]:
@@ -88,7 +88,7 @@ def _misshapen(item: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name!r}: {date!r} is no date"
     for number, turns in enumerate(item["haystack_sessions"]):
         if not isinstance(turns, list) or not all(map(_is_turn, turns)):
-            yield f"'haystack_sessions' {number} is no list of turns with a role and a content"
+            yield f"'haystack_sessions' {number} is not a list of turns with a role and a content"
 
 
 def _is_turn(turn: Any) -> bool:

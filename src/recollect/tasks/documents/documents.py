@@ -85,9 +85,9 @@ class DocumentTasks:
     folder: Path = field(default_factory=Path)
     """What `recollect data` wrote."""
     documents: int = 200
-    """So many in every text: 50 to 25,600 have been published on, 200 are for training."""
+    """Documents in a text: published results use 50 to 25,600, training uses 200."""
     placement: str = "uniform"
-    """Where the evidence stands: uniform, first, middle, last, forward, backward, far or gapN."""
+    """Position of the evidence: uniform, first, middle, last, forward, backward, far or gapN."""
 
     def __post_init__(self) -> None:
         check_placement(self.placement)
@@ -99,7 +99,7 @@ class DocumentTasks:
         return self._stored.size(split)
 
     def of_length(self, tokens: int) -> Self:
-        """Return the same questions among as many documents as have about so many tokens."""
+        """Return the same questions among as many documents as have about this many tokens."""
         if self.published:
             return replace(self, documents=documents_of(tokens))
         mean = self._stored.passages.mean_bytes / BYTES_PER_TOKEN
@@ -107,11 +107,11 @@ class DocumentTasks:
 
     @property
     def repeats(self) -> bool:
-        """Whether distractors may come again."""
+        """Whether distractors may be repeated."""
         return self._stored.repeat
 
     def longer(self, times: int) -> Self:
-        """Return the same questions among so many times as many documents."""
+        """Return the same questions among `times` as many documents."""
         return replace(self, documents=self.documents * times)
 
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
@@ -180,7 +180,7 @@ class DocumentTasks:
                 f"{self.folder} has {free:,} distractors for a {split} question, but a text of"
                 f" {self.documents:,} documents needs {count:,}",
                 f"give `recollect data {self.name}` more files with --distractors, or --repeat to"
-                " let distractors come again",
+                " repeat distractors",
             )
         laps, rest = divmod(count, max(1, free))
         # Draw as many more as may have to be passed over: so the whole pool is never looked at.

@@ -31,7 +31,7 @@ def read_closed_book(path: Path) -> Known:
 
     def known(item: Item) -> bool:
         if item.id not in found:
-            raise UserError(f"{path.name} says nothing about {item.id}", _FIX)
+            raise UserError(f"{path.name} has no entry for {item.id}", _FIX)
         said = found[item.id]
         if isinstance(said, int | float):
             return said > 0

@@ -1,8 +1,8 @@
 """MemAgent's rows: what its data look like in Parquet and in its evaluation's JSON, both ways.
 
 A row has a question, one long text of documents that are numbered, and the accepted answers. What
-is written here also says, in `extra_info.evidence`, which documents hold the evidence; the released
-files do not. A file that is read becomes a folder of passages like any other: each document is
+is written here also says, in `extra_info.evidence`, which documents hold the evidence, unlike the
+released files. A file that is read becomes a folder of passages like any other: each document is
 stored once, however many rows show it.
 """
 
@@ -219,7 +219,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield place, _plain(row)
         except (KeyError, TypeError, IndexError):
             raise UserError(
-                f"{place} is no row of MemAgent's: it has {', '.join(map(str, row))}",
+                f"{place} is not a row of MemAgent's: it has {', '.join(map(str, row))}",
                 f"nothing is downloaded here: get {OFFICIAL}",
             ) from None
 
@@ -275,7 +275,7 @@ def _item(
 
 
 def split_documents(context: str) -> list[str]:
-    """Cut a text where the next number stands; a number out of turn belongs to its document."""
+    """Cut a text at the next number; a number out of turn belongs to its document."""
     starts: list[int] = []
     ends: list[int] = []
     for found in _NUMBER.finditer(context):

@@ -60,7 +60,7 @@ def _item(record: dict[str, Any], place: str) -> Item | DroppedRecord:
     answers = unique([answer_of(record, place), *(record.get("answer_aliases") or ())])
     if not gold or not answers:
         return DroppedRecord(
-            place, "evidence not found" if answers else "no answer", "there is none"
+            place, "evidence not found" if answers else "no answer", "it is missing"
         )
     category = str(record.get("id", "")).partition("__")[0]  # "2hop", "3hop1" and so on
     question = field_of(record, "question", str, place).strip()

@@ -57,7 +57,7 @@ class DocumentSource:
     one_per_title: bool = True
     """Whether a title names one passage, or an article of many."""
     looks_up: bool = True
-    """Whether items may name paragraphs that stand in a file of their own."""
+    """Whether items may name paragraphs that are in a file of their own."""
 
 
 def field_of(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
@@ -88,7 +88,7 @@ def titled(record: Mapping[str, Any], place: str, join: str) -> list[Paragraph]:
         return [Paragraph(str(title), text) for title, text in pairs]
     except (KeyError, TypeError, ValueError):
         raise UserError(
-            f"{place}: 'context' is no list of a title and sentences",
+            f"{place}: 'context' is not a list of a title and sentences",
             "use the distractor files, whose items carry their paragraphs",
         ) from None
 

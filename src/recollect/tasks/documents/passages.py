@@ -76,7 +76,7 @@ class PassageWriter:
 
 @dataclass(frozen=True)
 class Pool:
-    """Passages to draw from, and where those of a title stand."""
+    """Passages to draw from, and the places of those of a title."""
 
     numbers: np.ndarray
     """int32: the passages."""

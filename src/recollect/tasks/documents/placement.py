@@ -1,4 +1,4 @@
-"""Where the evidence stands among other documents: by chance, or at a place to be tested.
+"""The place of the evidence among other documents: by chance, or at a place to be tested.
 
 uniform leaves it to chance; first, middle and last put it there; forward and backward leave the
 places to chance but not the order; far sets the documents as far apart as can be; gapN leaves N
@@ -17,7 +17,7 @@ _GAP = re.compile(r"gap(\d+)")
 
 
 def check_placement(placement: str) -> None:
-    """Refuse a placement that there is not."""
+    """Refuse an unknown placement."""
     if not _GAP.fullmatch(placement) and placement not in PLACEMENTS[:-1]:
         raise UserError(
             f"there is no placement {placement!r}",
@@ -26,7 +26,7 @@ def check_placement(placement: str) -> None:
 
 
 def place(placement: str, evidence: int, documents: int, rng: Random) -> list[int]:
-    """Draw the places of so many documents with evidence among all, in the order of the data."""
+    """Draw the places of `count` documents with evidence, in the order of the data."""
     if evidence > documents:
         raise UserError(
             f"{evidence} documents with evidence do not fit into {documents}",

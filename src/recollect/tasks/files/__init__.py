@@ -1,0 +1,1 @@
+"""How tasks are stored: tables, JSON lines, manifests, and your own files as tasks."""

@@ -29,7 +29,7 @@ USUAL: Mapping[str, tuple[str, ...]] = {
 """What a column may be called if it is not named."""
 NEEDED = ("question", "context", "answers")
 HELD_OUT = 0.1
-"""Of rows that name no split."""
+"""The share of rows without a split that is held out."""
 
 
 def read_columns(text: str) -> dict[str, str]:
@@ -39,7 +39,7 @@ def read_columns(text: str) -> dict[str, str]:
         ours, equals, theirs = part.partition("=")
         if ours not in USUAL or not equals or not theirs:
             raise UserError(
-                f"{part!r} maps no column",
+                f"{part!r} does not map a column",
                 f"write NAME=COLUMN, where NAME is one of {', '.join(USUAL)}:"
                 " question=q,context=doc,answers=a",
             )
@@ -65,7 +65,7 @@ class Rows:
     def longer(self, times: int) -> Rows:
         """Refuse: the texts are as long as they are."""
         if times != 1:
-            raise UserError(f"the rows of {self.source} have one length", "ask for no other")
+            raise UserError(f"the rows of {self.source} have one length", "leave the length out")
         return self
 
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
@@ -162,7 +162,7 @@ class _Found:
 
 
 def _task(row: Mapping[str, Any], named: Mapping[str, str], number: int) -> Task | str:
-    """Make a task of a row, or say why it is none."""
+    """Make a task of a row, or say why that is impossible."""
     question = row[named["question"]]
     chunks, answers = _texts(row[named["context"]]), _texts(row[named["answers"]])
     if not isinstance(question, str) or not question.strip():

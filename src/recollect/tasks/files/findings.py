@@ -12,4 +12,4 @@ class Findings:
 
     categories: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
-    """What was mended, left out or merely noticed, and where."""
+    """What was corrected, left out or merely noticed, and where."""

@@ -28,13 +28,13 @@ HELP = 'write {"text": "...", "question": "...", "answer": "..."}; docs/data.md 
 
 @dataclass(frozen=True)
 class Jsonl:
-    """Tasks from a file of JSON lines; one that names no split is held out, unless some are not."""
+    """Tasks from a file of JSON lines; `held_out` is for those that name no split."""
 
     name: ClassVar[str] = "jsonl"
     metric: ClassVar[str] = "answer_match"
     file: Path = Path("data/jsonl/tasks.jsonl")
     held_out: float = 1.0
-    """Of the lines that name no split, the share that is held out; training needs less than 1."""
+    """The share of the lines without a split that is held out; training needs less than 1."""
 
     def size(self, split: Split) -> int:
         """Count the tasks of a split."""
@@ -43,7 +43,7 @@ class Jsonl:
     def longer(self, times: int) -> Jsonl:
         """Refuse: the texts are as long as they are."""
         if times != 1:
-            raise UserError(f"{self.file.name} has one length", "ask for no other")
+            raise UserError(f"{self.file.name} has one length", "leave the length out")
         return self
 
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
@@ -86,7 +86,7 @@ class Jsonl:
                     record = _loaded(line, place)
                     task = parse_task(record, place)
                     if task.id in seen:
-                        other = f"{place}: the id {task.id!r} stands in line {seen[task.id]} too"
+                        other = f"{place}: the id {task.id!r} is also in line {seen[task.id]}"
                         raise UserError(other, "give every line an id of its own")
                     seen[task.id] = number
                     split = _split(record, place)
@@ -115,14 +115,14 @@ def _loaded(line: bytes, place: str) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{place} is not JSON: {error}", "write one object to a line") from None
     if not isinstance(record, dict):
-        raise UserError(f"{place} is no object", HELP)
+        raise UserError(f"{place} is not an object", HELP)
     return record
 
 
 def _split(record: Mapping[str, Any], place: str) -> Split | None:
     split = record.get("split")
     if split not in ("train", "test", None):
-        raise UserError(f"{place}: split is {split!r}", "write train or test, or leave it away")
+        raise UserError(f"{place}: split is {split!r}", "write train or test, or leave it out")
     return split
 
 
@@ -135,11 +135,11 @@ def parse_task(record: Mapping[str, Any], place: str) -> Task:
         raise UserError(f"{place} has both question and questions", "put all into questions")
     asked = record.get("questions", [record])
     if not isinstance(asked, list) or not asked:
-        raise UserError(f"{place}: questions is no list of objects", HELP)
+        raise UserError(f"{place}: questions is not a list of objects", HELP)
     questions = tuple(_question(q, len(chunks), place) for q in asked)
     meta = record.get("meta", {})
     if not isinstance(meta, dict):
-        raise UserError(f"{place}: meta is no object", "write an object, or leave it away")
+        raise UserError(f"{place}: meta is not an object", "write an object, or leave it out")
     source = str(record.get("source", Jsonl.name))
     return Task(str(record.get("id", place)), tuple(chunks), questions, source, dict(meta))
 

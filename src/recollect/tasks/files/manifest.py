@@ -98,7 +98,7 @@ def read_manifest(folder: Path, name: str = "") -> Manifest:
     wanted = name or "NAME"
     fix = f"make it with `recollect data {wanted} --input FILE --output {folder}`"
     if not (folder / NAME).exists():
-        raise UserError(f"there are no data of {wanted} in {folder}", fix)
+        raise UserError(f"there is no data for {wanted} in {folder}", fix)
     from pydantic import TypeAdapter, ValidationError  # slow to import
 
     try:

@@ -86,7 +86,7 @@ class MappedFile:
         return MappedFile, (self.path, self.schema, self.fix)  # not with what is mapped
 
     def value(self, row: int) -> bytes:
-        """Return what stands in the first column of a row."""
+        """Return the first column of a row."""
         return self._first[row].as_py()
 
     def numbers(self, column: str) -> np.ndarray:

@@ -44,7 +44,7 @@ def refuse_empty(count: int, files: Sequence[Path], what: str, fix: str) -> None
 
 
 def read_records(path: Path, what: str = "record") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a file's objects, each with a text that says where it stands."""
+    """Yield a file's objects, each with a text that says where it is."""
     refuse_folder(path, "name a file of JSON or JSON lines, gzipped or not")
     count = 0
     try:
@@ -52,14 +52,14 @@ def read_records(path: Path, what: str = "record") -> Iterator[tuple[str, dict[s
             lines = path.name.removesuffix(".gz").endswith(".jsonl")
             for place, record in _lines(file, path) if lines else _sequence(file, path):
                 if not isinstance(record, dict):
-                    raise UserError(f"{place} is no object but {str(record)[:40]!r}", _FIX)
+                    raise UserError(f"{place} is not an object but {str(record)[:40]!r}", _FIX)
                 count += 1
                 yield place, record
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", "check the path") from None
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read: {error}", _FIX) from None
-    refuse_empty(count, [path], what, f"leave it away, or {_FIX}")
+    refuse_empty(count, [path], what, f"leave it out, or {_FIX}")
 
 
 def _open(path: Path) -> IO[str]:

@@ -81,7 +81,7 @@ def _parquet(files: Sequence[Path]) -> RowBlocks:
             raise UserError(f"there is no file {path}", "check the path") from None
         except (pa.ArrowException, OSError) as error:
             fix = "name a Parquet file that is whole"
-            raise UserError(f"{path} is no Parquet file: {error}", fix) from None
+            raise UserError(f"{path} is not a Parquet file: {error}", fix) from None
         if schema is not None and set(file.schema_arrow.names) != set(schema.names):
             other = sorted(set(file.schema_arrow.names) ^ set(schema.names))
             raise UserError(
@@ -112,7 +112,7 @@ def _saved(folder: Path) -> RowBlocks:
         blocks = [block for name, path in files for block in _arrow(split_of(name), path)]
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         fix = "save it again with save_to_disk"
-        raise UserError(f"{folder} is no data set that can be read: {error}", fix) from None
+        raise UserError(f"{folder} is not a readable data set: {error}", fix) from None
     columns = blocks[0][1]().column_names if blocks else ()
     return RowBlocks(blocks, tuple(columns))
 
@@ -135,7 +135,7 @@ def _hub(name: str) -> RowBlocks:
         import datasets
     except ImportError:
         raise UserError(
-            f"{name!r} is no file here, and reading a data set of the hub needs `datasets`",
+            f"{name!r} is not a file here, and reading a data set of the hub needs `datasets`",
             f"{install('datasets')}, or name a file or folder",
         ) from None
     try:

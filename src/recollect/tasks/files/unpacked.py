@@ -37,8 +37,8 @@ class Limited(io.RawIOBase):
         self._left -= len(data)
         if self._left < 0:
             raise UserError(
-                f"{self._path} expands more than {RATIO}-fold, as no text does",
-                "check where the file comes from; a file that is meant so can be unpacked first",
+                f"{self._path} expands more than {RATIO}-fold, far more than text does",
+                "check where the file comes from; if it is right, unpack it first",
             )
         buffer[: len(data)] = data
         return len(data)

@@ -55,7 +55,7 @@ _DIRECTIONS = MappingProxyType({"n": "north", "e": "east", "s": "south", "w": "w
 
 @dataclass(frozen=True)
 class BabiQuestion:
-    """A question, the facts that were told before it, and which of them it needs."""
+    """A question, the facts that precede it, and which of them it needs."""
 
     facts: tuple[str, ...]
     supporting: tuple[int, ...]
@@ -85,7 +85,7 @@ def read_babi(folder: Path, task: str, split: Split) -> tuple[BabiQuestion, ...]
 
 
 def parse_babi(text: str, task: str) -> Iterator[BabiQuestion]:
-    """Read the questions of one file, each with what was told before it."""
+    """Read the questions of one file, each with the facts that precede it."""
     for story in re.split(r"^(?=1 )", text, flags=re.MULTILINE):
         facts: dict[int, str] = {}
         # Up to the first question: stories that begin alike share their first questions.

@@ -38,7 +38,7 @@ class BabiLong(HiddenEvidence):
     tokens: int = 8192
     """Length of text and question, estimated. Stories that are longer are left out."""
     position: Position = "any"
-    """Where the story's facts stand; their order is always their own."""
+    """The position of the story's facts; they keep their order."""
     folder: Path = Path("data/babilong")
     """Holds books/ and babi/ (qa1_..._train.txt and so on, or their archive)."""
 

@@ -25,7 +25,7 @@ from recollect.tasks.files.unpacked import read_bytes
 from recollect.tasks.lengths import BYTES_PER_TOKEN
 
 Position = Literal["any", "first", "middle", "last"]
-"""Where in the text the evidence stands: anywhere, or in the tenth that the word names."""
+"""The position of the evidence: anywhere, or in the tenth of the text that the word names."""
 
 BANDS: dict[Position, tuple[float, float]] = {
     "any": (0.0, 1.0),
@@ -56,13 +56,13 @@ def weigh(text: str) -> float:
 
 
 class Haystack(Protocol):
-    """Sentences without an end, and how many of them fill so many tokens."""
+    """Endless sentences, and how many of them fill a number of tokens."""
 
     def sentence(self, index: int) -> str:
         """Return a sentence; the same index always gives the same one."""
 
     def fitting(self, tokens: float) -> int:
-        """Return how many of the first sentences fit into so many tokens."""
+        """Return how many of the first sentences fit into this many tokens."""
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,14 @@ class Planted(Lazy[str]):
     end: int
     """How many sentences there are."""
     needles: tuple[tuple[int, str], ...]
-    """Which sentence each stands before, in order, and what it says."""
+    """The sentence that each precedes, in order, and what it says."""
     separator: str = " "
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def chunk_of(self, needle: int) -> int:
-        """Return the chunk that a needle stands in."""
+        """Return the chunk that holds a needle."""
         return bisect_right(self.starts, self.needles[needle][0]) - 1
 
     def item(self, place: int) -> str:
@@ -161,7 +161,7 @@ def plant(
     chunk_tokens: int,
     separator: str = " ",
 ) -> Planted:
-    """Fill so many tokens with a haystack and put needles at depths from 0 (start) to 1 (end).
+    """Fill this many tokens with a haystack and put needles at depths from 0 (start) to 1 (end).
 
     Needles come in the order of their depths; those of equal depth keep the given order.
     """
@@ -180,7 +180,7 @@ def plant(
 
 
 def draw_depths(n: int, rng: Random, position: Position, depth: float | None) -> list[float]:
-    """Draw where needles stand, from the start of the text to its end."""
+    """Draw the places of needles, from the start of the text to its end."""
     if depth is not None:
         return [depth] * n
     low, high = BANDS[position]

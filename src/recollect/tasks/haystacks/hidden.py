@@ -1,4 +1,4 @@
-"""Evidence hidden in long texts: what RULER's and BABILong's families can be told."""
+"""Evidence hidden in long texts: the settings that RULER's and BABILong's families share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FULL = 0.99
 
 @dataclass(frozen=True)
 class HiddenEvidence:
-    """One kind of question, one length, and where its evidence stands."""
+    """One kind of question, one length, and the position of its evidence."""
 
     name: ClassVar[str] = ""
     variants: ClassVar[tuple[str, ...]] = ()
@@ -26,9 +26,9 @@ class HiddenEvidence:
     chunk_tokens: int = 512
     """Length of a chunk, where chunks are not documents."""
     position: Position = "any"
-    """Where the evidence stands."""
+    """The position of the evidence."""
     depth: float | None = None
-    """Where the evidence stands exactly, from 0 (start) to 1 (end), instead."""
+    """The exact position of the evidence instead, from 0 (start) to 1 (end)."""
     folder: Path = Path()
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class HiddenEvidence:
         check_place(self.position, self.depth)
 
     def longer(self, times: int) -> Self:
-        """Return the same kind at so many times the length."""
+        """Return the same kind at `times` the length."""
         return replace(self, tokens=self.tokens * times)
 
     def _id(self, name: str) -> str:

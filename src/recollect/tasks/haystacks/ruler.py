@@ -70,7 +70,7 @@ class Ruler(HiddenEvidence):
 
     variant: str = "niah_single_1"
     position: Position = "any"
-    """Where the evidence stands; not for cwe and fwe, which need the whole text."""
+    """The position of the evidence; not for cwe and fwe, which need the whole text."""
     folder: Path = Path("data/ruler")
     """Holds books/ for essays; qa_1 and qa_2 take squad/ and hotpotqa/ beside it."""
 
@@ -79,7 +79,7 @@ class Ruler(HiddenEvidence):
         if self.variant in ("cwe", "fwe") and (self.position != "any" or self.depth is not None):
             raise UserError(
                 f"{self.variant} needs its whole text, so its evidence has no position",
-                "leave position and depth away",
+                "leave position and depth out",
             )
 
     @property

@@ -25,7 +25,7 @@ ALPHA, ASKED, LETTERS = 2.0, 3, 6
 DOTS = "..."
 """fwe: the most frequent of all, which does not count as a word."""
 TOKENS_PER_CODED_WORD = 50
-"""fwe: a text has one different word for so many of its tokens."""
+"""fwe: tokens of a text for each different word in it."""
 _ZETA = float(np.pi**2 / 6)  # of ALPHA
 
 
@@ -35,7 +35,7 @@ class WordText(Lazy[str]):
 
     words: Sequence[str]
     order: np.ndarray
-    """Which word stands where."""
+    """The word at each place."""
     chunks: int
     numbered: bool
 
@@ -48,7 +48,7 @@ class WordText(Lazy[str]):
         return self.written(range(start, end))
 
     def written(self, places: Sequence[int]) -> str:
-        """Write what stands at some places."""
+        """Write the words at some places."""
         if self.numbered:
             return " ".join(f"{i + 1}. {self.words[self.order[i]]}" for i in places)
         return " ".join(self.words[self.order[i]] for i in places)

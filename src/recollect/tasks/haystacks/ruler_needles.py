@@ -66,7 +66,7 @@ class Hidden:
     question: str
     answers: tuple[str, ...]
     ordered: bool = False
-    """Whether the sentences must stand in this order."""
+    """Whether the sentences must keep this order."""
 
 
 def hide_needles(niah: Niah, rng: Random) -> Hidden:

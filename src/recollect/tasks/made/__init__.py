@@ -1,0 +1,1 @@
+"""Tasks made from a seed, without any download: recall, ledger and world."""

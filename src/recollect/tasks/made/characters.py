@@ -1,4 +1,4 @@
-"""Who a recall story is about, and which values it is told with. Knows nothing of chunks."""
+"""The people and values of a recall story. Knows nothing of chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FEW = 3
 
 @dataclass(frozen=True)
 class Characters:
-    """Who a story is about, and the values it is told with.
+    """The people and the values of a story.
 
     Every value of a story is the answer of one subject that can be asked (of several, if there are
     more subjects than values): so every guess is right equally often. With a single person that is
@@ -26,10 +26,10 @@ class Characters:
     asked: Sequence[Subject]
     others: Sequence[Subject]
     values: dict[str, tuple[str, ...]]
-    """The values that are told of a category."""
+    """The values of a category that the story mentions."""
     answers: dict[Subject, str]
     told: Counter[str]
-    """How often each value was told so far."""
+    """How often each value was mentioned so far."""
 
     @classmethod
     def draw(cls, words: Wording, count: int, with_others: bool, rng: Random) -> Characters:
@@ -59,7 +59,7 @@ class Characters:
         return rng.choice(self.others) if self.others else ("", "")
 
     def rarest(self, category: str, rng: Random) -> str:
-        """Return the value of a category that was told least so far."""
+        """Return the least mentioned value of a category."""
         return min(self.values[category], key=lambda value: (self.told[value], rng.random()))
 
 

@@ -37,7 +37,7 @@ class Ledger:
     sessions: int = 10
     """One chunk each, on days of their own, in order."""
     questions: int = 8
-    """Of the kinds in turn, no two alike."""
+    """Questions of a task, of the kinds in turn, no two alike."""
     positions: Literal["end", "any"] = "end"
     """Ask after the last session, or each question after a session drawn for it, about those until
     then."""
@@ -76,7 +76,7 @@ class Ledger:
         return None
 
     def longer(self, times: int) -> Ledger:
-        """Return the same family with so many times the sessions."""
+        """Return the same family with `times` the sessions."""
         return replace(self, sessions=self.sessions * times)
 
     def book(self, index: int, seed: int = 0, split: Split = "train") -> list[list[Transaction]]:

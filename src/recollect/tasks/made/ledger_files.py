@@ -25,7 +25,7 @@ from recollect.tasks.made.ledger import Ledger
 from recollect.types import Question, Task
 
 SESSIONS = (2, 5, 10, 20, 30, 40, 50)
-"""Of the published sets."""
+"""Sessions of a ledger in the published sets."""
 SOURCE, AGENT = "synth", "tool_mem_agent"
 _NOTES = ("add", "update", "delete", "key_retrieve", "list")
 _SEARCHES = ("bm25_retrieve", "embedding_retrieve")
@@ -38,9 +38,9 @@ class LedgerOptions:
     output: Path
     """The folder to write to."""
     sessions: tuple[int, ...] = SESSIONS
-    """One set for each."""
+    """Numbers of sessions; one set is written for each."""
     questions: int = 100
-    """Of each set, at least one per ledger."""
+    """Questions of each set, at least one per ledger."""
     per_ledger: int = 36
     """Questions about one ledger, at most: five of seven kinds and the total."""
     batch_size: int = 40

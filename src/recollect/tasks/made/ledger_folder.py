@@ -30,7 +30,7 @@ class LedgerFiles:
     def longer(self, times: int) -> LedgerFiles:
         """Refuse: the sessions are as many as they are."""
         if times != 1:
-            raise UserError(f"the set {self.set} has one length", "ask for no other")
+            raise UserError(f"the set {self.set} has one length", "leave the length out")
         return self
 
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:

@@ -1,7 +1,7 @@
 """Recall: who chose what, over many chunks, where one mention of several counts.
 
 A subject is a person and a category (Maria's fruit). Each question asks for the first or the
-latest value of its subject; its other mentions do not count, and other subjects are told beside
+latest value of its subject; its other mentions do not count, and other subjects appear beside
 it. Which subject is asked is drawn after the text, among subjects that follow one law: no rule that
 does not read the question beats a guess. Made from a seed; nothing is downloaded. Knows nothing of
 agents or models.
@@ -47,7 +47,7 @@ class Recall:
 
     chunks: int = 8
     questions: int = 1
-    """Asked about as many different subjects."""
+    """Questions per task, each about a different subject."""
     keep: Keep | Literal["either"] = "latest"
     """Which mention of its subject a question asks for; either: drawn for every question."""
     updates: float = 0.5
@@ -114,7 +114,7 @@ class Recall:
         return None
 
     def longer(self, times: int) -> Recall:
-        """Return the same family with so many times as many chunks."""
+        """Return the same family with `times` as many chunks."""
         return replace(self, chunks=self.chunks * times)
 
     def guesses(self, task: Task, question: Question | None = None) -> list[str]:
@@ -165,7 +165,7 @@ class Recall:
         return chunks, tuple(self._ask(tracks[i], characters.asked[i], characters) for i in drawn)
 
     def _tracks(self, rng: Random) -> tuple[list[Track], list[int]]:
-        """Draw the tracks that are told, and how many more facts every chunk has room for."""
+        """Draw the tracks of a story, and how many more facts every chunk has room for."""
         asked = max(1, ceil(self.updates * self.questions), ceil(self.questions / self.chunks))
         facts = self.distractors + asked
         most = self._most_tracks if self.distractors else self.questions

@@ -1,6 +1,6 @@
 """Tracks: what a recall story tells about whom, chunk by chunk, before any word of it is chosen.
 
-A track is told in some of the chunks. On one side of a chunk drawn among these it is about a
+A track is mentioned in some of the chunks. On one side of a chunk drawn among these it is about a
 subject that can be asked, on the other side about one that never is. All tracks follow the same
 law and a chunk tells the same number of facts whatever it holds, so nothing in the text says which
 subject is asked about. Knows nothing of words.
@@ -17,7 +17,7 @@ from random import Random
 
 @dataclass(frozen=True)
 class Track:
-    """The chunks that one track is told in, and the one among them that holds the evidence."""
+    """The chunks that mention one track, and the one among them that holds the evidence."""
 
     chunks: tuple[int, ...]
     evidence: int
@@ -40,7 +40,7 @@ def draw_presence(
 ) -> list[list[int]]:
     """Draw which tracks each chunk tells: at most `facts` of them, each with chance `updates`.
 
-    With `most` tracks there may be too few to fill the chunks; at least `least` are told at all.
+    With `most` tracks there may be too few to fill the chunks; at least `least` are mentioned.
     """
     if updates == 0:  # every track is told once
         places = rng.sample(range(chunks * facts), min(most, chunks * facts))
@@ -68,7 +68,7 @@ def _split_ratio(ratio: float, rng: Random) -> int:
 
 
 def _tell_at_least(told: list[list[int]], count: int, least: int, rng: Random) -> None:
-    """Tell missing tracks somewhere, in place of tracks that are told more than once."""
+    """Put missing tracks in place of tracks that are mentioned more than once."""
     times = Counter(track for chunk in told for track in chunk)
     missing = [track for track in range(count) if not times[track]]
     rng.shuffle(missing)
@@ -91,8 +91,8 @@ def spread_values(
 ) -> list[list[str]]:  # fmt: skip
     """Draw the values of a subject's mentions; `slots` counts the mentions of every chunk.
 
-    Values are told equally often, as far as that is possible, and the answer is any of them with
-    the same chance: how often a value is told says nothing about which one counts. In the chunk
+    Values are mentioned equally often, as far as possible, and the answer is any of them with
+    the same chance: how often a value is mentioned does not tell which one counts. In the chunk
     of the evidence the answer is the last or the first mention.
     """
     total = sum(slots)

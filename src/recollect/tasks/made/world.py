@@ -111,7 +111,7 @@ class World:
         return None
 
     def longer(self, times: int) -> World:
-        """Return conversations of so many times as many sessions, of more small talk."""
+        """Return conversations of `times` as many sessions, with more small talk."""
         return replace(self, sessions=self.sessions * times)
 
     def corpora(self, vectors: Vectors | None = None) -> Mapping[str, Corpus]:

@@ -65,7 +65,7 @@ def test_a_tied_head_is_stored_once(tmp_path):
 
 def test_a_run_without_a_checkpoint_has_no_model(tmp_path):
     assert export(tmp_path, tmp_path / "made") is None
-    with pytest.raises(UserError, match="no FSDP checkpoint"):
+    with pytest.raises(UserError, match="not an FSDP checkpoint"):
         merge(tmp_path, tmp_path / "made")
 
 

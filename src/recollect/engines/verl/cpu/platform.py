@@ -1,6 +1,6 @@
 """verl on machines without an accelerator, for tests: the only place that patches anything.
 
-Loaded by `plugin` in every process if VERL_PLATFORM=cpu, and never otherwise. Each patch stands in
+Loaded by `plugin` in every process if VERL_PLATFORM=cpu, and never otherwise. Each patch is in
 `PATCHES` with its reason. Besides these, `cpu_keys` lists the settings and variables of such a run.
 """
 

@@ -34,7 +34,7 @@ def ask_nodes(address: str | None = None) -> list[Node]:
 
 
 def check_answers(address: str) -> None:
-    """Refuse an address where nothing listens: Ray would go on trying for minutes."""
+    """Refuse an address where nothing listens: Ray would keep trying for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdigit()):
         return  # such as "auto"

@@ -250,7 +250,7 @@ def _advantage(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     if named not in (None, "grpo"):
         known = ", ".join(("grpo", *ESTIMATORS))
         raise UserError(
-            f"algorithm.adv_estimator={named} is not known to compare episodes",
+            f"algorithm.adv_estimator={named} is not a known way to compare episodes",
             f"choose from {known}, or set --advantage",
         )
     keys = ("algorithm.grpo_use_adv", "algorithm.norm_adv_by_std_in_grpo")
@@ -275,7 +275,7 @@ def _divergence(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]
     if (kind := given.get(f"{ACTOR}.kl_loss_type")) is not None:
         if kind not in named:
             raise UserError(
-                f"{ACTOR}.kl_loss_type={kind} is no divergence here",
+                f"{ACTOR}.kl_loss_type={kind} is not a known divergence",
                 f"choose from {', '.join(DIVERGENCES.values())}",
             )
         changes["loss.kl"] = named[kind]
@@ -310,7 +310,7 @@ def _charged(config: TrainConfig, given: Mapping[str, Any]) -> dict[str, Any]:
         named = {theirs: ours for ours, theirs in DIVERGENCES.items()}
         if kind not in named:
             raise UserError(
-                f"algorithm.kl_penalty={kind} is no divergence here",
+                f"algorithm.kl_penalty={kind} is not a known divergence",
                 f"choose from {', '.join(named)}",
             )
         changes["loss.kl"] = named[kind]

@@ -48,7 +48,7 @@ class Demand:
     sampler: float
     """Weights and cache of the server together."""
     cache: float
-    """Of the sampler's, what is left for keys and values; negative if the weights do not fit."""
+    """The sampler's memory that is left for keys and values; negative if the weights do not fit."""
     cached_tokens: int
     """Tokens that the cache of one server holds."""
     resident: float
@@ -56,7 +56,7 @@ class Demand:
     gpus: int
     shards: int
     held_sampler: float = 0.0
-    """Of the sampler, what stays on the GPU during an update (`free_cache_engine` False)."""
+    """The sampler's memory that stays on the GPU during an update (`free_cache_engine` False)."""
 
     @property
     def update(self) -> float:

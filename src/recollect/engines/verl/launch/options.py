@@ -1,4 +1,4 @@
-"""What `recollect train` is told about its engine. Plain data, imports nothing heavy."""
+"""The options of `recollect train` about its engine. Plain data, imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -95,12 +95,12 @@ def refuse_flag(key: str, value: Any) -> None:
         ),
         "trainer.resume_mode": (
             ("auto",),
-            f"trainer.resume_mode={value} would pass over what is asked before a run goes on",
+            f"trainer.resume_mode={value} would skip the checks before a run continues",
             "set --resume auto, never, or the folder of a checkpoint of the run",
         ),
         "trainer.resume_from_path": (
             (),
-            "trainer.resume_from_path would pass over what is asked before a run goes on",
+            "trainer.resume_from_path would skip the checks before a run continues",
             "set --resume to the folder",
         ),
         "trainer.use_v1": (
@@ -122,7 +122,7 @@ def refuse_flag(key: str, value: Any) -> None:
         f"{ACTOR}.ppo_micro_batch_size_per_gpu": f"set {ACTOR}.ppo_max_token_len_per_gpu",
     }
     if key in gone:
-        raise UserError(f"{key} decides nothing here", gone[key])
+        raise UserError(f"{key} has no effect here", gone[key])
     known = ("recurrent.enable", "recurrent.memory.config.context_key", *DROPPED)
     memory = [f"recurrent.memory.config.{name}" for name in FOLD]
     if first == "recurrent" and key not in (*known, *memory):

@@ -31,7 +31,7 @@ class Rates:
     """Effective, forward, recomputed forward and backward, 6 per weight and token: measured with
     rows of a 7B on one H200 (604,048 tokens in 60.2 s)."""
     forward_share: float = 0.25
-    """Of such a pass, the forward part alone: 2 of 8, the recomputed one and the backward aside."""
+    """The forward pass's share: 2 of 8; recomputation and the backward pass are the rest."""
     bandwidth: float = 4.8e12 * 0.7
     """Bytes a second of an H200's memory, of which kernels reach about 70%."""
     link: float = 450e9 * 0.8
@@ -78,7 +78,7 @@ class RecipeStep:
 
     @property
     def contexts(self) -> int:
-        """Of one episode."""
+        """Contexts of one episode."""
         return self.chunks + 1
 
     @property
@@ -93,7 +93,7 @@ class RecipeStep:
 
     @property
     def tokens(self) -> int:
-        """Of all contexts of a step: what is trained on."""
+        """Tokens of all contexts of a step: what is trained on."""
         return self.episodes * (self.read + self.written)
 
     @property
@@ -114,7 +114,7 @@ class Step:
     reference: float
     update: float
     exchange: float
-    """Of the update, what it waits for other nodes."""
+    """Seconds of the update spent waiting for other nodes."""
     sync: float
     fixed: float
 

@@ -1,4 +1,4 @@
-"""A run on the cluster, from what is asked for to what verl is told, and its start."""
+"""A run on the cluster: from our settings to verl's, and its start."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Launch:
     keys: Keys
     """All of verl's keys that are set, the user's over ours."""
     arguments: tuple[str, ...]
-    """For the entry point."""
+    """Arguments of the entry point."""
     shape: Shape | None
     inputs: Inputs = field(default_factory=dict)
     """Files of MemAgent's rows that become the tasks, by split."""
@@ -78,7 +78,7 @@ class Launch:
 
 
 def plan_launch(config: TrainConfig, overrides: Sequence[str]) -> Launch:
-    """Decide what verl is told; `overrides` are verl's own and win."""
+    """Decide verl's settings; `overrides` are verl's own and win."""
     adopted = adopt(config, overrides)
     config = placed(adopted.config)
     run = config.folder / config.name
@@ -166,7 +166,7 @@ def check_installed() -> None:
 
 
 def check_model(path: str) -> None:
-    """Refuse a name that is no folder: every node must find the same weights."""
+    """Refuse a name that is not a folder: every node must find the same weights."""
     if not (Path(path) / "config.json").is_file():
         raise UserError(
             f"there is no model in {path!r}" if path else "no model is named",
@@ -176,7 +176,7 @@ def check_model(path: str) -> None:
 
 
 def check_checkpoint(path: Path, run: Path) -> None:
-    """Refuse to go on from what this run did not write: verl unpickles it, which runs code."""
+    """Refuse to continue from what this run did not write: verl unpickles it, which runs code."""
     own = (run / "checkpoints").resolve()
     if path.resolve().parent != own or not path.name.startswith("global_step_"):
         raise UserError(
@@ -252,7 +252,7 @@ def _write_folder(plan: Launch) -> list[str]:
     if plan.config.resume == "never" and (plan.run / "config.json").exists():
         raise UserError(
             f"{plan.run} already holds a run, and nothing is ever overwritten",
-            f"go on with it (resume auto), choose another run folder, or delete {plan.run}",
+            f"continue it (resume auto), choose another run folder, or delete {plan.run}",
         )
     if plan.config.resume not in ("auto", "never"):
         check_checkpoint(Path(plan.config.resume), plan.run)

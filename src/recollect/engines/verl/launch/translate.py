@@ -74,11 +74,12 @@ def refuse(config: TrainConfig) -> None:
             )
     if config.advantage == "gae":
         raise UserError(
-            "the critic of gae is the embedded engine's", "set --advantage, or leave out --engine"
+            "only the embedded engine has the critic of gae",
+            "set --advantage, or leave out --engine",
         )
     if config.local.n:
         raise UserError(
-            "running episodes again from the middle is the embedded engine's", "set --local.n 0"
+            "only the embedded engine runs episodes again from the middle", "set --local.n 0"
         )
     if config.rollout.ahead:
         raise UserError(
@@ -87,8 +88,8 @@ def refuse(config: TrainConfig) -> None:
         )
     if config.rollout.refills:
         raise UserError(
-            "drawing tasks again for groups that are all alike is the embedded engine's: verl draws"
-            " without end, and from the tasks of later steps",
+            "only the embedded engine replaces groups without differences: verl would draw without"
+            " end, and from the tasks of later steps",
             "set --rollout.refills 0 and a larger --rollout.tasks: such groups teach nothing",
         )
     if config.loss.kind == "gspo" and config.loss.scope == "episode":

@@ -2,7 +2,7 @@
 
     settings.json   code/   tasks/train/   tasks/test/   train.parquet   test.parquet
 
-Tasks stand in the order in which the embedded engine draws them, so that with shuffling off both
+Tasks are in the order in which the embedded engine draws them, so that with shuffling off both
 engines train on the same ones. The folder must be seen by every node under the same name.
 """
 
@@ -18,7 +18,7 @@ from recollect import files as disk
 from recollect.config.overlay import to_table
 from recollect.config.stored import absolute, own_sources, read_settings, write_settings
 from recollect.config.train import TrainConfig
-from recollect.engines.verl.run.rows import write_rows
+from recollect.engines.verl.run.task_rows import write_rows
 from recollect.engines.verl.run.task_store import TaskStore, is_stored, open_store, write_store
 from recollect.tasks.base import Split
 from recollect.tasks.multiples import stretched

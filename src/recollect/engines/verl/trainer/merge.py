@@ -27,7 +27,7 @@ KNOWN: list[Any] = [DTensor, DTensorSpec, TensorMeta, DeviceMesh, Shard, Replica
 
 
 def export(checkpoints: Path, target: Path, alpha: float | None = None) -> Path | None:
-    """Merge the newest checkpoint of a run; None if it has none."""
+    """Merge the newest checkpoint of a run; None without a checkpoint."""
     if not (checkpoints / LATEST).exists():
         return None
     newest = f"global_step_{(checkpoints / LATEST).read_text().strip()}"
@@ -44,7 +44,7 @@ def merge(checkpoint: Path, target: Path, alpha: float | None = None) -> Path:
         ranks = int(json.loads((actor / "fsdp_config.json").read_text())["world_size"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{checkpoint} is no FSDP checkpoint of verl ({error})",
+            f"{checkpoint} is not an FSDP checkpoint of verl ({error})",
             "name a folder such as RUN/checkpoints/global_step_20",
         ) from None
     weights = joined([load_shard(actor, ranks, rank) for rank in range(ranks)])
@@ -97,7 +97,7 @@ def _join(name: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:
 def without_adapters(
     weights: dict[str, torch.Tensor], alpha: float | None
 ) -> dict[str, torch.Tensor]:
-    """Add every adapter's product to the weight that it stands beside; plain weights stay."""
+    """Add every adapter's product to the weight that it adapts; plain weights stay."""
     if not any(".lora_A." in name for name in weights):
         return weights
     if alpha is None:

@@ -1,6 +1,6 @@
 """The run folder of a run on a cluster: what the viewer, `replay` and `report` read.
 
-Checkpoints are verl's, in `checkpoints/global_step_N`; going on from N cuts all that is later away.
+Checkpoints are verl's, in `checkpoints/global_step_N`; continuing from N drops what is later.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Record:
     def open(
         cls, folder: Path, config: TrainConfig, step: int, decode: Decode | None = None
     ) -> Record:
-        """Start the record of a run, or go on with it after `step`."""
+        """Start the record of a run, or continue it after `step`."""
         run = Run.open(folder, settings_of(config), at=step, may_change=MAY_CHANGE)
         return cls(run, config.test_freq, config.rollout.keep_groups, decode)
 

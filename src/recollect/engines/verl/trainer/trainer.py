@@ -30,7 +30,7 @@ from recollect.engines.verl.stop import Stopped, asked
 from recollect.engines.verl.trainer import loss, minibatches
 from recollect.engines.verl.trainer.record import Record
 from recollect.engines.verl.worker.archive import Taken, open_archive
-from recollect.engines.verl.worker.outputs import trained_contexts
+from recollect.engines.verl.worker.training_rows import trained_contexts
 from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.train import metrics as report
@@ -49,7 +49,7 @@ class MemoryTrainer(PPOTrainerSync):
         loss.refuse(self.settings.loss)
         if self.settings.advantage == "gae":
             raise UserError(
-                "our critic is the embedded engine's",
+                "only the embedded engine has a critic",
                 "set --advantage to grpo, or --engine embedded",
             )
         self.archive = open_archive()
@@ -299,7 +299,7 @@ def spread(
     groups: Sequence[Group],
     advantages: Sequence[Sequence[Sequence[float]]],
 ) -> list[float]:
-    """Give every row the advantage of its context; padding has none.
+    """Give every row the advantage of its context, and padding 0.
 
     verl's key of a row is `uid_session_index`, the index counting an episode's trained contexts.
     """

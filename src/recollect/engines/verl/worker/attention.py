@@ -1,6 +1,6 @@
 """Packed attention for verl's actor where `flash-attn` is not installed.
 
-verl removes padding and hands a model one row of sequences back to back, told apart by their
+verl removes padding and hands a model one row of sequences back to back, separated by their
 positions. This attends within each of them with the FlashAttention that torch itself brings, so
 that no package without a wheel has to be built. Knows nothing of Recollect's own engine.
 """

@@ -36,7 +36,7 @@ _OPEN = 256
 
 
 class LazyBases(Mapping[str, Corpus]):
-    """The bases of a data set by name, made by whoever needs one first."""
+    """The bases of a data set by name, each made when it is first needed."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Trials on a cluster: bases shared by a node, edits in the worker, and a word to the broker.
 
-Whoever is told of trials is given, and telling never waits.
+Who is notified of trials is an argument; a notification never waits.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from verl.experimental.agent_loop.agent_loop import (
 
 from recollect.engines.verl.environment import NAME
 from recollect.engines.verl.worker.archive import find_archive
-from recollect.engines.verl.worker.outputs import compact, make_row, trained_contexts
 from recollect.engines.verl.worker.policy import ServedPolicy
+from recollect.engines.verl.worker.training_rows import compact, make_row, trained_contexts
 from recollect.engines.verl.worker.worker import Worker, worker_of
 from recollect.errors import UserError
 from recollect.types import Episode, Sampling

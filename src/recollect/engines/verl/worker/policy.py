@@ -53,13 +53,13 @@ class ServedPolicy:
             name, prompt_ids=list(prompt_ids), sampling_params=self.parameters(sampling)
         )
         if output.stop_reason in ("abort", "aborted"):
-            raise Interrupted("the server was told to stop in the middle of a reply")
+            raise Interrupted("the server was stopped in the middle of a reply")
         version = output.extra_fields.get("global_steps")
         self.versions += [] if version is None else [int(version)]
         ids = tuple(int(token) for token in output.token_ids)
         if output.log_probs is None or len(output.log_probs) != len(ids):
             raise UserError(
-                "the rollout engine tells no log-probabilities of what it samples",
+                "the rollout engine returns no log-probabilities",
                 "set actor_rollout_ref.rollout.calculate_log_probs=True",
             )
         return Completion(ids, tuple(map(float, output.log_probs)), self._reason(ids, sampling))

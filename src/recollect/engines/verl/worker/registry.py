@@ -16,7 +16,7 @@ from recollect.memory.changes import Growth
 
 LEASE = 900.0
 """Seconds after which a worker that was not heard of counts as lost. One with open trials tells of
-itself every minute that they are used; the end of a run is told, and waits for no lease."""
+itself every minute that they are used; the end of a run is announced, and waits for no lease."""
 KEPT = 4096
 """Final states that stay to be asked for."""
 
@@ -53,7 +53,7 @@ class LeaseTally:
     """Closed without having been opened: the broker had been started again in between."""
     peak: int = 0
     growth: Growth = field(default_factory=Growth)
-    """Of all closed trials together."""
+    """The growth of all closed trials."""
 
 
 class Registry:

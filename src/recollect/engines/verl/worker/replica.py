@@ -129,7 +129,7 @@ class LocalAdapter(BaseRollout):
         """Send all weights; adapters must have been merged into them."""
         if wire_format != "named_tensors" or peft_config is not None:
             raise UserError(
-                "the rollout engine recollect takes whole weights alone",
+                "the rollout engine recollect only takes whole weights",
                 "set actor_rollout_ref.model.lora.merge=True",
             )
         # Every process must walk through them: putting a sharded tensor together takes all.

@@ -24,7 +24,7 @@ from recollect.rewards.base import Reward, is_per_batch
 from recollect.rollout import Rollout
 from recollect.seeds import Key
 from recollect.tasks.base import Split
-from recollect.train.roles import clients_of, failures_of, served, told
+from recollect.train.roles import clients_of, failures_of, served, with_sampling
 from recollect.train.wiring import make_reward
 from recollect.types import Episode, Sampling
 
@@ -68,7 +68,7 @@ class Worker:
         config = self.folder.config
         learns = Model(policy, self.renderer, window=window)
         models = {role: self.fixed.get(role, learns) for role in ROLES}
-        models = told(config.models, models, sampling)
+        models = with_sampling(config.models, models, sampling)
         reward = self._reward_for((split, step), models)
         rollout = Rollout(self.agent, models, reward, timeout=config.rollout.timeout)
         key = (config.seed, step) if split == "train" else (config.seed, "validation")

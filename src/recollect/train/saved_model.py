@@ -1,4 +1,4 @@
-"""What a checkpoint holds (weights, optimiser, counters: safetensors and JSON), and the export.
+"""What a model leaves in a checkpoint (weights, optimiser, counters), and the exported model.
 
 Knows nothing of run folders: it writes into and reads from the folder it is given.
 """
@@ -25,13 +25,13 @@ CRITIC = "critic-"
 
 
 class Trained(Protocol):
-    """Whoever moves a model's weights."""
+    """An optimiser: it moves a model's weights."""
 
     optimiser: Optimiser
 
 
 def save(folder: Path, model: LoadedModel, trainer: Trained, prefix: str = "") -> None:
-    """Write all of a model that a resumed run needs to go on bit for bit."""
+    """Write all of a model that a resumed run needs to continue bit for bit."""
     save_file(_trained_weights(model), folder / f"{prefix}{WEIGHTS}")
     tensors, counters = trainer.optimiser.state()
     save_file(tensors, folder / f"{prefix}{OPTIMISER}")
@@ -52,7 +52,7 @@ def load_weights(folder: Path, model: LoadedModel, prefix: str = "") -> None:
     if not (folder / f"{prefix}{WEIGHTS}").exists():
         raise UserError(
             f"the checkpoint {folder} holds no {prefix}{WEIGHTS}",
-            "go on with the --advantage it was made with, or name another checkpoint",
+            "continue with the --advantage it was made with, or name another checkpoint",
         )
     weights = load_file(folder / f"{prefix}{WEIGHTS}", device=str(model.device))
     own = _trained_weights(model)

@@ -1,6 +1,6 @@
 """Contexts as verl's training rows, and back: one row for each context that is trained.
 
-Pure functions. A row is cut where the first reply begins: what stands before is the prompt, and
+Pure functions. A row is cut where the first reply begins: what comes before is the prompt, and
 everything after it the response, with a mask that is 1 exactly at sampled tokens.
 """
 
@@ -15,7 +15,7 @@ from recollect.types import Context, Episode, Turn
 
 @dataclass(frozen=True)
 class VerlRow:
-    """What verl is told of one context."""
+    """What verl gets of one context."""
 
     prompt_ids: list[int]
     response_ids: list[int]

@@ -13,7 +13,7 @@ from recollect.config.engine import LoraConfig, LossConfig, ModelConfig, OptimCo
 from recollect.errors import UserError
 from recollect.models.model import LoadedModel, load_model
 from recollect.models.trie.pack import pack
-from recollect.train import checkpoint
+from recollect.train import saved_model
 from recollect.train.trainer import Trainer
 from recollect.types import Sample
 from tests.support.tiny import tiny_model
@@ -64,7 +64,7 @@ def test_an_export_is_the_trained_model(folder, lora, tmp_path):
     trainer.update(samples(0))
     trained = logits(model, list(range(40)))
     assert (trained - before).abs().max() > 0.01
-    checkpoint.export(tmp_path / "model", model)
+    saved_model.export(tmp_path / "model", model)
     plain, info = AutoModelForCausalLM.from_pretrained(
         tmp_path / "model", output_loading_info=True, attn_implementation="eager"
     )
@@ -83,12 +83,12 @@ def test_an_export_is_the_trained_model(folder, lora, tmp_path):
 def test_training_goes_on_bit_for_bit(folder, lora, tmp_path):
     model, trainer = learner(folder, lora)
     trainer.update(samples(0))
-    checkpoint.save(tmp_path, model, trainer)
+    saved_model.save(tmp_path, model, trainer)
     expected = [trainer.update(samples(seed)) for seed in (1, 2)]
 
     # Another draw of the adapters' start: all of it must come from the checkpoint.
     other, resumed = learner(folder, lora, seed=1)
-    checkpoint.load(tmp_path, other, resumed)
+    saved_model.load(tmp_path, other, resumed)
     assert [resumed.update(samples(seed)) for seed in (1, 2)] == expected
     pairs = zip(other.network.named_parameters(), model.network.named_parameters(), strict=True)
     for (name, ours), (_, theirs) in pairs:
@@ -101,20 +101,20 @@ def test_only_adapters_are_saved_and_move(folder, tmp_path):
     trainer.update(samples(0))
     moved = {n for n, p in model.network.named_parameters() if not torch.equal(p, start[n])}
     assert moved and all("lora_" in name for name in moved)
-    checkpoint.save(tmp_path, model, trainer)
-    saved = checkpoint.load_file(tmp_path / checkpoint.WEIGHTS)
+    saved_model.save(tmp_path, model, trainer)
+    saved = saved_model.load_file(tmp_path / saved_model.WEIGHTS)
     assert saved.keys() == {n for n in start if "lora_" in n}
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     small = tiny_model(tmp_path / "small")
     model, trainer = learner(small, LoraConfig())
-    checkpoint.save(tmp_path, model, trainer)
+    saved_model.save(tmp_path, model, trainer)
     narrow = tiny_model(tmp_path / "narrow", intermediate_size=40)
     deep = tiny_model(tmp_path / "deep", num_hidden_layers=3)
     for folder, lora in ((narrow, LoraConfig()), (deep, LoraConfig()), (small, LORA)):
         other, resumed = learner(folder, lora)
         before = logits(other, [1, 2, 3])
         with pytest.raises(UserError, match="another model"):
-            checkpoint.load(tmp_path, other, resumed)
+            saved_model.load(tmp_path, other, resumed)
         assert torch.equal(logits(other, [1, 2, 3]), before)

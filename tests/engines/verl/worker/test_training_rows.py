@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.engines.verl.worker.outputs import compact, make_row, trained_contexts
+from recollect.engines.verl.worker.training_rows import compact, make_row, trained_contexts
 from recollect.runs.episodes import episode_record
 from recollect.samples import make_sample
 from recollect.types import Failure
