@@ -15,10 +15,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from recollect.cli import main
 from recollect.engines.verl.run.task_store import open_store, write_store
 from recollect.errors import UserError
 from recollect.evaluation.folder import read_episodes
-from recollect.files import Lines, loads, read_json, read_lines, replacing, write_text
+from recollect.files import Lines, loads, lock, read_json, read_lines, replacing, write_text
 from recollect.memory.embeddings.cache import EmbeddingCache
 from recollect.policies.cached import Kept
 from recollect.runs.run import Run, read_metrics, without_times
@@ -121,6 +122,15 @@ def test_an_evaluation_on_a_full_disk_repeats_no_call(tmp_path):
             {r["id"]: r[name] for r in read_episodes(tmp_path / end)} for end in ("whole", "full")
         )
         assert one == other
+
+
+def test_a_data_set_on_a_full_disk_names_its_folder(tmp_path, capsys):
+    output = tmp_path / "ledger"
+    with files_up_to(1000):
+        assert main(["data", "ledger", "--output", str(output), "--questions", "40"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"recollect: cannot write {output}") and "File too large" in message
+    assert not output.exists(), "nothing half written is left"
 
 
 def write_tensors(path: Path) -> None:
@@ -230,6 +240,17 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(tmp_path):
     for name in ("pipe", "folder", "device"):
         with pytest.raises(UserError, match="not a file"):
             list(read_lines(tmp_path / name))
+
+
+def test_a_pipe_or_a_device_in_the_place_of_lines_or_a_lock_is_refused(tmp_path):
+    for name in ("x.jsonl", ".lock"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "device").symlink_to("/dev/null")
+    for path in (tmp_path / "x.jsonl", tmp_path / "device"):
+        with pytest.raises(UserError, match="is not a file"):
+            Lines(path)
+    with pytest.raises(UserError, match=r"\.lock is not a file"):
+        lock(tmp_path)
 
 
 def test_json_from_anywhere_is_a_value_or_a_value_error():

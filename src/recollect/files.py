@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -89,7 +90,7 @@ def make_folder(path: Path, private: bool = False) -> None:
 def lock(folder: Path) -> IO[bytes]:
     """Hold a folder for this process; the system releases it when the process ends."""
     with refusals(folder):
-        file = open(folder / ".lock", "ab")  # noqa: SIM115 - the open file is the lock
+        file = os.fdopen(_open_file(folder / ".lock"), "ab")  # the open file is the lock
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -193,6 +194,16 @@ def loads(data: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def loads_toml(text: str) -> dict[str, Any]:
+    """Parse TOML from anywhere; whatever is wrong with it is a ValueError."""
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def read_json(path: Path, fix: str) -> dict[str, Any]:
     """Read a file that holds one JSON object, or say what is wrong with it."""
     try:
@@ -225,7 +236,7 @@ class Lines:
         """Open or create; a last line that a kill cut short is taken away."""
         self.path = path
         with refusals(path):
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._file = _open_file(path)
             self._size = _whole(self._file)
             self.torn = os.fstat(self._file).st_size > self._size
             """Whether there was such a line."""
@@ -259,6 +270,15 @@ class Lines:
             self.sync()
         finally:
             os.close(self._file)
+
+
+def _open_file(path: Path) -> int:
+    """Open a file to append to; a pipe in its place would be waited for, a device takes all."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o644)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise UserError(f"{path} is not a file", _IN_THE_WAY)
+    return file
 
 
 def _whole(file: int) -> int:

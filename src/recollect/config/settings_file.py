@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
+from recollect.files import loads_toml
 
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 Keys = tuple[str, ...]
+NODES = 10_000
+"""Values of a YAML file: aliases of aliases can make billions of a few lines."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ def is_settings_file(name: str) -> bool:
 
 def read_settings_file(path: Path) -> SettingsFile:
     """Read a file of settings; a mistake in it is reported with its line."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise UserError(f"{path} is not a file", "name a text file")
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
@@ -70,8 +75,8 @@ def read_settings_file(path: Path) -> SettingsFile:
 
 def _read_toml(path: Path, text: str) -> Any:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return loads_toml(text)
+    except ValueError as error:
         raise UserError(f"{path} is no TOML: {error}", "correct that line") from None
 
 
@@ -108,7 +113,7 @@ def _read_json(path: Path, text: str) -> Any:
 
     try:
         return json.loads(text, object_pairs_hook=table)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is no JSON: {error}", "correct that line") from None
 
 
@@ -131,11 +136,11 @@ def _read_yaml(path: Path, text: str) -> tuple[Any, dict[Keys, int]]:
             f"{path} is YAML, which needs pyyaml", "pip install pyyaml, or write it as TOML"
         ) from None
 
-    class Loader(yaml.SafeLoader):
+    class SafeNumbers(yaml.SafeLoader):
         """YAML without Python objects, in which 1e-4 is a number, as in TOML and JSON."""
 
     number = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    SafeNumbers.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
     lines: dict[Keys, int] = {}
 
     def note(node: Any, keys: Keys) -> None:
@@ -148,9 +153,24 @@ def _read_yaml(path: Path, text: str) -> tuple[Any, dict[Keys, int]]:
             note(value, own)
 
     try:
-        note(yaml.compose(text, Loader=Loader), ())
-        return yaml.load(text, Loader=Loader), lines
-    except (yaml.YAMLError, RecursionError) as error:
+        node = yaml.compose(text, Loader=SafeNumbers)
+        if _expanded(node, {}) > NODES:
+            raise UserError(f"{path} holds more than {NODES:,} values", "write out no such aliases")
+        note(node, ())
+        return yaml.load(text, Loader=SafeNumbers), lines
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(
             f"{path} is no YAML: {' '.join(str(error).split())}", "correct it"
         ) from None
+
+
+def _expanded(node: Any, known: dict[int, int]) -> int:
+    """Count the values of a YAML node with every alias written out; a loop has no end."""
+    if id(node) not in known:
+        known[id(node)] = NODES  # until it is counted: what holds itself is too large
+        parts = node.value if isinstance(getattr(node, "value", None), list) else []
+        flat = [
+            part for entry in parts for part in (entry if isinstance(entry, tuple) else [entry])
+        ]
+        known[id(node)] = 1 + sum(_expanded(part, known) for part in flat)
+    return known[id(node)]

@@ -46,13 +46,8 @@ def write_settings(path: Path, config: TrainConfig) -> None:
 
 def read_settings(path: Path) -> TrainConfig:
     """Read the settings of a run, and import the modules that they name."""
-    try:
-        table = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path} holds no settings of a run ({error})", "name the folder of a run"
-        ) from None
-    if not isinstance(table, dict) or "tasks" not in table or "agent" not in table:
+    table = disk.read_json(path, "name the folder of a run")
+    if "tasks" not in table or "agent" not in table:
         raise UserError(f"{path} holds no settings of a run", "name the folder of a run")
     return settings_from(table, path, lambda _dotted: str(path))
 

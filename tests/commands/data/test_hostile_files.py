@@ -10,6 +10,9 @@ import tarfile
 import time
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recollect.cli import main
@@ -34,6 +37,7 @@ def listed(text: str) -> str:
 VERBS = {
     "squad": squad,
     "hotpotqa": listed,
+    "2wikimultihopqa": listed,
     "musique": listed,
     "memagent": listed,
     "longmemeval": listed,
@@ -159,6 +163,98 @@ def test_a_line_number_of_thousands_of_digits_is_refused(tmp_path, capsys):
     assert "has the line" in babilong(path, tmp_path, capsys)
 
 
-def test_pipes_and_devices_are_not_waited_for(tmp_path, capsys):
+@pytest.mark.parametrize("verb", VERBS)
+def test_pipes_and_devices_are_not_waited_for(verb, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.json")
-    assert "not a file" in imported("locomo", tmp_path / "pipe.json", tmp_path, capsys)
+    message = imported(verb, tmp_path / "pipe.json", tmp_path, capsys)
+    assert "pipe.json is not a file" in message or "there is no file" in message
+
+
+# Tasks by name: jsonl:, parquet:, dataset: and the files of settings
+
+
+def repeated(path: Path, rows: int, **texts: str) -> Path:
+    """Write a Parquet file of kilobytes in which one long text is in every row."""
+    zeros = pa.array(np.zeros(rows, np.int32))
+    columns = {name: pa.DictionaryArray.from_arrays(zeros, [text]) for name, text in texts.items()}
+    pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 1 << 20
+    return path
+
+
+def nothing(path: Path, rows: int) -> Path:
+    """Write a Parquet file of kilobytes that has very many rows of nothing."""
+    table = pa.table({name: pa.nulls(rows, pa.string()) for name in ("text", "question", "answer")})
+    pq.write_table(table, path, compression="zstd", row_group_size=rows)
+    assert path.stat().st_size < 1 << 16
+    return path
+
+
+def refused(arguments: list[str], capsys) -> str:
+    """Run a command that must be refused, in little time and memory; return the message."""
+    started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert main(arguments) == 2
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert time.monotonic() - started < 30 and grown < 1 << 20, f"{grown} KB"
+    message = capsys.readouterr().err
+    assert message.count("recollect: ") == 1 and "Traceback" not in message
+    assert len(message) < 2000
+    return message
+
+
+BOMBED = {
+    "parquet:": {"text": "a" * (1 << 20), "question": "b", "answer": "c"},
+    "dataset:": {"text": "a" * (1 << 20), "question": "b", "answer": "c"},
+}
+
+
+@pytest.mark.parametrize("name", BOMBED)
+def test_tables_that_expand_are_refused(name, tmp_path, capsys):
+    path = repeated(tmp_path / "train.parquet", 20_000, **BOMBED[name])
+    assert "expands" in refused(["data", "validate", f"{name}{path}"], capsys)
+    path = nothing(tmp_path / "test.parquet", 5_000_000)
+    assert "expands" in refused(["data", "validate", f"{name}{path}"], capsys)
+
+
+@pytest.mark.parametrize("verb", ["memagent", "embed"])
+def test_importers_of_tables_refuse_what_expands(verb, tmp_path, capsys):
+    texts = {"content": "a" * (1 << 20), "context": "a" * (1 << 20), "prompt": "b"}
+    path = repeated(tmp_path / "x.parquet", 20_000, **texts)
+    out = ["--cache" if verb == "embed" else "--output", str(tmp_path / "out")]
+    message = refused(["data", verb, "--input", str(path), *out], capsys)
+    assert "expands" in message
+    assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and p.name != ".lock"]
+
+
+@pytest.mark.parametrize("value", [DEEP, DIGITS], ids=["deep", "digits"])
+def test_strange_values_in_named_tasks_and_in_settings(value, tmp_path, capsys):
+    (tmp_path / "own.jsonl").write_text(VERBS["jsonl"](value) + "\n")
+    refused(["data", "validate", f"jsonl:{tmp_path / 'own.jsonl'}"], capsys)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "state.json").write_text(f'{{"_data_files": {value}}}')
+    refused(["data", "validate", f"dataset:{saved}"], capsys)
+    for arguments in (["stages"], ["train"]):
+        (tmp_path / "file.toml").write_text(f"[settings]\nseed = {value}\n")
+        refused([*arguments, str(tmp_path / "file.toml"), "--dry-run"], capsys)
+    for name, text in (("x.json", f'{{"seed": {value}}}'), ("x.yaml", f"seed: {value}\n")):
+        (tmp_path / name).write_text(text)
+        refused(["train", str(tmp_path / name), "--dry-run"], capsys)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [*a]\n",
+        "\n".join(
+            [
+                "a0: &a0 [x, x]",
+                *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}, *a{i - 1}]" for i in range(1, 40)),
+            ]
+        ),
+    ],
+)
+def test_aliases_that_expand_without_end_are_refused(text, tmp_path, capsys):
+    pytest.importorskip("yaml")
+    (tmp_path / "x.yaml").write_text(text)
+    assert "more than 10,000 values" in refused(["train", str(tmp_path / "x.yaml")], capsys)

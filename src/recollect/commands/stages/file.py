@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from recollect.config.roles import ROLES
 from recollect.config.train import TrainConfig
 from recollect.engines.verl.launch.options import ENGINES
 from recollect.errors import UserError
+from recollect.files import loads_toml
 from recollect.serve.settings import ServeConfig
 
 SHIPPED = Path(__file__).parents[2] / "demo"
@@ -77,9 +77,9 @@ def read_plan(options: StagesOptions) -> StagePlan:
     """Read a file of stages, or one that ships under this name."""
     source = _read(options.file)
     try:
-        table = tomllib.loads(source.text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{source.name}: {error}", "fix the TOML there") from error
+        table = loads_toml(source.text)
+    except ValueError as error:
+        raise UserError(f"{source.name}: {error}", "correct the TOML there") from error
     for key in table:
         if key not in TABLES:
             raise UserError(

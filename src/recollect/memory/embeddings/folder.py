@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.util
-import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ import numpy as np
 
 from recollect.distribution import install
 from recollect.errors import UserError
-from recollect.files import refuse_pickles
+from recollect.files import loads, refuse_pickles
 from recollect.memory.embeddings.base import Kind
 
 MINILM = "minilm"
@@ -202,4 +201,4 @@ def _downloaded(name: str) -> Path:
 
 
 def _json(path: Path, default: Any) -> Any:
-    return json.loads(path.read_text()) if path.is_file() else default
+    return loads(path.read_bytes()) if path.is_file() else default

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -18,6 +17,7 @@ from recollect.memory.embeddings.base import Embedder, EmbeddingFailed, unit_vec
 from recollect.memory.embeddings.cache import DType, EmbeddingCache
 from recollect.memory.embeddings.endpoint import EndpointEmbedder
 from recollect.memory.embeddings.folder import MINILM, FolderEmbedder
+from recollect.parquet import read_table
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _contents(path: Path) -> list[str]:
     file = path / "memories.parquet" if path.is_dir() else path
     fix = "make memories with `recollect data locomo`, or give a Parquet file with `content`"
     try:
-        table = pq.read_table(file)
+        table = read_table(file)
         contents = table.column("content").to_pylist()
     except FileNotFoundError:
         raise UserError(f"there is no file {file}", fix) from None

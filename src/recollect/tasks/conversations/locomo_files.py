@@ -22,6 +22,7 @@ from recollect.files import replacing, write_text
 from recollect.foreign import readable_json, storable_values
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft, name_of
+from recollect.parquet import read_table
 from recollect.tasks.conversations import locomo_qa
 from recollect.tasks.conversations.locomo import (
     ADVERSARIAL,
@@ -338,7 +339,7 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
 def _read(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
     fix = "make it with `recollect data locomo`"
     try:
-        table = pq.read_table(path)
+        table = read_table(path)
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", fix) from None
     except (OSError, pa.ArrowException) as error:

@@ -249,12 +249,13 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from recollect.parquet import open_parquet, read_batches
 
     number = 0
     try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=8):
+        with open_parquet(path) as file:
+            for batch in read_batches(file, path):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path.name} row {number}", row

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
-from recollect.files import TEMPORARY, fsync, make_folder, read_json, remove, write_text
+from recollect.files import TEMPORARY, fsync, make_folder, read_json, refusals, remove, write_text
 from recollect.foreign import readable_json
 
 NAME = "manifest.json"
@@ -73,8 +73,9 @@ def building(folder: Path, name: str = "build") -> Iterator[Path]:
     remove(temporary)
     make_folder(temporary)
     try:
-        yield temporary
-        _move(temporary, folder)
+        with refusals(folder):
+            yield temporary
+            _move(temporary, folder)
     except UserError as error:
         # The user knows only the folder that was asked for.
         what, fix = (text.replace(str(temporary), str(folder)) for text in (error.what, error.fix))

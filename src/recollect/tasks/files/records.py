@@ -28,8 +28,13 @@ _FIX = "check that the file is whole and is JSON or JSON lines, gzipped or not"
 
 
 def refuse_folder(path: Path, fix: str, suffixes: tuple[str, ...] = SUFFIXES) -> None:
-    """Refuse a folder where a file is wanted, and name a file in it that may be meant."""
+    """Refuse a folder where a file is wanted, and name a file in it that may be meant.
+
+    A pipe or a device is refused as well: it would be waited for, or never end.
+    """
     if not path.is_dir():
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is not a file", fix)
         return
     inside = sorted(file for file in path.iterdir() if file.name.endswith(suffixes))
     meant = f"name a file in it, such as {inside[0]}" if inside else fix

@@ -6,9 +6,9 @@ Rows are read when they are asked for, so a table may be larger than memory. A d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 
 from recollect.distribution import install
 from recollect.errors import UserError
+from recollect.files import loads
+from recollect.parquet import open_parquet, read_batches
 
 HELD_OUT = ("test", "validation", "valid", "val", "dev", "eval")
 """Words in a file's or a split's name that say it is held out."""
@@ -76,7 +78,7 @@ def _parquet(files: Sequence[Path]) -> RowBlocks:
     schema: pa.Schema | None = None
     for path in files:
         try:
-            file = pq.ParquetFile(path)
+            file = open_parquet(path)
         except FileNotFoundError:
             raise UserError(f"there is no file {path}", "check the path") from None
         except (pa.ArrowException, OSError) as error:
@@ -91,10 +93,19 @@ def _parquet(files: Sequence[Path]) -> RowBlocks:
         schema = schema or file.schema_arrow
         for group in range(file.num_row_groups):
             count = file.metadata.row_group(group).num_rows
-            read = lambda file=file, group=group: file.read_row_group(group)  # noqa: E731
+            read = partial(_group, file, path, group)
             blocks.append((split_of(path.stem), read, count))
     assert schema is not None
     return RowBlocks(blocks, tuple(schema.names))
+
+
+def _group(file: pq.ParquetFile, path: Path, group: int) -> pa.Table:
+    """Read the rows of one group."""
+    try:
+        return pa.Table.from_batches(read_batches(file, path, [group]), file.schema_arrow)
+    except (OSError, pa.ArrowException) as error:
+        fix = "name a Parquet file that is whole"
+        raise UserError(f"{path} cannot be read: {error}", fix) from None
 
 
 def _saved(folder: Path) -> RowBlocks:
@@ -102,12 +113,12 @@ def _saved(folder: Path) -> RowBlocks:
     parts = {"": folder}
     try:
         if (folder / "dataset_dict.json").exists():
-            named = json.loads((folder / "dataset_dict.json").read_text())["splits"]
+            named = loads((folder / "dataset_dict.json").read_bytes())["splits"]
             parts = {str(name): folder / str(name) for name in named}
         files = [
             (name, part / str(entry["filename"]))
             for name, part in parts.items()
-            for entry in json.loads((part / "state.json").read_text())["_data_files"]
+            for entry in loads((part / "state.json").read_bytes())["_data_files"]
         ]
         blocks = [block for name, path in files for block in _arrow(split_of(name), path)]
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:

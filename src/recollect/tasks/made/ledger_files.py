@@ -7,7 +7,6 @@ same options give the same bytes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,9 @@ import pyarrow.parquet as pq
 
 from recollect.bounds import FROM_1, check_bounds
 from recollect.errors import UserError
+from recollect.files import loads
 from recollect.foreign import readable_json, storable_values
+from recollect.parquet import read_table
 from recollect.tasks.base import Split
 from recollect.tasks.files.manifest import building
 from recollect.tasks.made.ledger import Ledger
@@ -120,7 +121,7 @@ def write_eval(path: Path, tasks: Sequence[Task]) -> None:
 def read_eval(path: Path) -> list[Task]:
     """Read tasks from a file for the published evaluation."""
     try:
-        return [_evaluated(record) for record in json.loads(path.read_text(encoding="utf-8"))]
+        return [_evaluated(record) for record in loads(path.read_bytes())]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} holds no tasks: {type(error).__name__}: {error}",
@@ -188,7 +189,7 @@ def _row(task: Task, sample: int, batch: int, which: range) -> dict[str, Any]:
 def read_rows(path: Path) -> list[Task]:
     """Read tasks from rows of the published training set; a row is a task."""
     try:
-        return [_trained(row, i) for i, row in enumerate(pq.read_table(path).to_pylist())]
+        return [_trained(row, i) for i, row in enumerate(read_table(path).to_pylist())]
     except (OSError, pa.ArrowException, KeyError, TypeError, IndexError, AttributeError) as error:
         raise UserError(
             f"{path} holds no rows of questions: {type(error).__name__}: {error}",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.errors import UserError
+from recollect.files import loads
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def find_shape(path: str) -> Shape | None:
 
 def _read(path: Path) -> Shape:
     try:
-        table = json.loads(path.read_text("utf-8"))
+        table = loads(path.read_bytes())
         table = table.get("text_config") or table
         heads = table["num_attention_heads"]
         return Shape(

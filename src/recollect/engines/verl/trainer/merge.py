@@ -6,7 +6,6 @@ and how they were cut, and nothing else that a pickle could hold. Knows nothing 
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from recollect import files as disk
 from recollect.errors import UserError
+from recollect.files import loads
 
 LATEST = "latest_checkpointed_iteration.txt"
 KNOWN: list[Any] = [DTensor, DTensorSpec, TensorMeta, DeviceMesh, Shard, Replicate]
@@ -41,7 +41,7 @@ def merge(checkpoint: Path, target: Path, alpha: float | None = None) -> Path:
     """
     actor = checkpoint / "actor" if (checkpoint / "actor").is_dir() else checkpoint
     try:
-        ranks = int(json.loads((actor / "fsdp_config.json").read_text())["world_size"])
+        ranks = int(loads((actor / "fsdp_config.json").read_bytes())["world_size"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{checkpoint} is not an FSDP checkpoint of verl ({error})",
