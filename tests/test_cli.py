@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect import cli
 from recollect.cli import main
 from tests.support.tiny import tiny_model
 
@@ -166,3 +167,21 @@ def test_doctor_looks_at_this_machine(capsys):
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
     assert "torch" in text and "transformers" in text
+
+
+def test_what_is_interrupted_half_made_says_nothing_as_it_is_dropped(monkeypatch, capsys):
+    """An event loop whose making is interrupted has an error in its `__del__`."""
+
+    class HalfMade:
+        def __del__(self) -> None:
+            raise AttributeError("half made")
+
+    async def never() -> None: ...
+
+    def verb(_args: list[str]) -> int:
+        _held, _awaited = HalfMade(), never()
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli.VERBS, "runs", verb)
+    assert main(["runs"]) == 130
+    assert capsys.readouterr().err == "recollect: stopped\n"

@@ -62,14 +62,30 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _flush()
         return status
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("recollect: stopped", file=sys.stderr)
+        _discard(error)
         return interrupts.status
     except OSError as error:
         status = _output_failed(error)
         if not status:
             raise
         return status
+
+
+def _discard(error: BaseException) -> None:
+    """Drop what was interrupted half made: event loops and coroutines would complain about it."""
+    import gc
+    import warnings
+
+    before, sys.unraisablehook = sys.unraisablehook, lambda _args: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            error.__traceback__ = error.__context__ = error.__cause__ = None
+            gc.collect()
+    finally:
+        sys.unraisablehook = before
 
 
 def _output_failed(error: OSError) -> int:

@@ -28,6 +28,9 @@ WEIGHTS = {"use_safetensors": True}
 """Needed as well where a model, and not a tokenizer or a configuration, is loaded."""
 PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
+UNSAFE_YAML = {"load", "load_all", "full_load", "full_load_all", "unsafe_load", "unsafe_load_all"}
+RENAMED = {"from_pretrained", "Unpickler", "safe_globals", "unsafe_load"}
+
 
 def sources() -> list[Path]:
     return sorted(
@@ -39,6 +42,16 @@ def sources() -> list[Path]:
 
 def wrong_loads(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            named = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+            if found := PICKLES.intersection(name.partition(".")[0] for name in named):
+                yield f"{place}: imports {found}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("eval", "exec"):
+                yield f"{place}: {node.func.id} runs what it reads"
+            if node.func.id in RENAMED:
+                yield f"{place}: call {node.func.id} by its module's name, so that it is found"
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         name, owner = node.func.attr, ast.unparse(node.func.value)
@@ -51,6 +64,12 @@ def wrong_loads(path: Path) -> Iterator[str]:
             wanted = {"allow_pickle": False}
         given = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
         where = f"{path.relative_to(ROOT)}:{node.lineno}: {owner}.{name}"
+        if owner == "yaml" and name in UNSAFE_YAML:
+            loaders = [ast.unparse(k.value) for k in node.keywords if k.arg == "Loader"]
+            if not loaders or not all("Safe" in loader for loader in loaders):
+                yield f"{where} builds whatever objects the file names"
+        if name in ("read_pickle", "load_module", "unsafe_load"):
+            yield f"{where} runs what it reads"
         if owner in PICKLES and name in ("load", "loads", "Unpickler"):
             yield f"{where} reads a pickle"
         for setting, value in wanted.items():
@@ -71,7 +90,16 @@ def test_every_load_in_the_repository_says_that_it_runs_nothing():
         "AutoConfig.from_pretrained(f, local_files_only=True, trust_remote_code=True)",
         "torch.load(f)",
         "np.load(f)",
+        "np.load(f, allow_pickle=True)",
+        "torch.load(f, weights_only=False)",
         "pickle.load(f)",
+        "import pickle",
+        "from pickle import loads",
+        "yaml.load(f)",
+        "yaml.load(f, Loader=yaml.Loader)",
+        "yaml.unsafe_load(f)",
+        "eval(text)",
+        "pd.read_pickle(f)",
     ],
 )
 def test_the_search_finds_a_load_that_does_not(line, monkeypatch, tmp_path):

@@ -149,19 +149,21 @@ def test_three_stages_and_end_to_end_have_the_same_episodes(whole):
     assert len(weights(whole)) and not servers(whole)
 
 
-def test_killed_in_every_stage_it_ends_with_the_same_table(whole, tmp_path):
+def test_stopped_in_every_stage_it_ends_with_the_same_table(whole, tmp_path):
     runs = tmp_path / "file"
-    moments: list[Callable[[], object]] = [
-        lambda: (runs / "1-memory.server.log").exists(),  # while its server starts
-        lambda: (runs / "2-answer/model/config.json").exists(),  # in the middle of the export
-        lambda: (runs / "3-memory/checkpoints/step-000002").exists(),
+    moments: list[tuple[int, Callable[[], object]]] = [
+        (signal.SIGKILL, lambda: (runs / "1-memory.server.log").exists()),  # its server starts
+        (signal.SIGHUP, lambda: (runs / "1-memory/checkpoints/step-000001").exists()),
+        (signal.SIGKILL, lambda: (runs / "2-answer/model/config.json").exists()),  # being exported
+        (signal.SIGTERM, lambda: (runs / "3-memory/checkpoints/step-000002").exists()),
     ]
-    for happened in moments:
+    for number, happened in moments:
         process = start(tmp_path, TINY)
         wait_for(process, happened)
-        process.kill()
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=120)
+        assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), out
+        assert "Traceback" not in out
         wait_for(None, lambda: not servers(tmp_path))
         assert not servers(tmp_path)  # no server outlives the one that it was for
     out = finish(start(tmp_path, TINY))
