@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from recollect.display.numbers import estimate
 from recollect.errors import UserError
-from recollect.files import lock
+from recollect.files import lock, read_json
 from recollect.foreign import shown
 from recollect.runs.run import read_records
 
@@ -46,16 +45,20 @@ def show_runs(folder: Path, console: Console) -> int:
 
 def list_runs(folder: Path) -> Iterator[RunLine]:
     """Describe the runs in a folder, and those one folder down, by their names."""
-    for path in sorted({*folder.glob("config.json"), *folder.glob("*/config.json")}):
+    if (folder / "config.json").exists():
+        yield describe(folder)
+        return
+    for path in sorted(folder.glob("*/config.json")):
         yield describe(path.parent)
     for path in sorted(folder.glob("*/*/config.json")):
-        yield describe(path.parent)
+        if not (path.parents[1] / "config.json").exists():  # not the model of a run
+            yield describe(path.parent)
 
 
 def describe(folder: Path) -> RunLine:
     """Read a run's line from its settings and metrics; a damaged one says so."""
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
+        config = read_json(folder / "config.json", "")
         rows = list(read_records(folder))
         tasks, agent = (_name(config[part]) for part in ("tasks", "agent"))
         wanted = int(config["steps"])
