@@ -46,9 +46,13 @@ def write_settings(path: Path, config: TrainConfig) -> None:
 
 def read_settings(path: Path) -> TrainConfig:
     """Read the settings of a run, and import the modules that they name."""
-    table = disk.read_json(path, "name the folder of a run")
+    fix = "name the folder of a run"
+    try:
+        table = disk.read_json(path, fix)
+    except UserError as error:
+        raise UserError(f"{path} holds no settings of a run: {error.what}", fix) from None
     if "tasks" not in table or "agent" not in table:
-        raise UserError(f"{path} holds no settings of a run", "name the folder of a run")
+        raise UserError(f"{path} holds no settings of a run", fix)
     return settings_from(table, path, lambda _dotted: str(path))
 
 
