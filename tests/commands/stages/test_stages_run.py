@@ -161,7 +161,7 @@ def test_stopped_in_every_stage_it_ends_with_the_same_table(whole, tmp_path):
         process = start(tmp_path, TINY)
         wait_for(process, happened)
         process.send_signal(number)
-        out, _ = process.communicate(timeout=120)
+        out = "".join(process.communicate(timeout=120))
         assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), out
         assert "Traceback" not in out
         wait_for(None, lambda: not servers(tmp_path))
