@@ -109,11 +109,14 @@ class Ground:
     whole: list[Unit]
     readers: Callable[[Path, Path], list[list[str]]]
     """The commands, beside the workload's own, that read a file of the folder."""
+    depth: int = 99
+    """How deep the files are that the command reads."""
 
     def files(self) -> Iterator[Path]:
         """Yield every file, from the folder."""
         for path in sorted(p for p in self.origin.rglob("*") if p.is_file()):
-            yield path.relative_to(self.origin)
+            if len((name := path.relative_to(self.origin)).parts) <= self.depth:
+                yield name
 
     def cases(self) -> list[tuple[Path, str]]:
         """Return the whole matrix; a superuser can read everything."""

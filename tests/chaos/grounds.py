@@ -50,12 +50,12 @@ def evaluation_ground(workload: Workload, base: Path, whole: list[Unit]) -> Grou
 
 
 def stages_ground(workload: Workload, origin: Path, whole: list[Unit]) -> Ground:
-    """Return finished stages."""
+    """Return finished stages; the files of each stage are those of a run."""
 
     def readers(folder: Path, path: Path) -> list[list[str]]:
         return [[*workload.arguments(folder), "--dry-run"]]
 
-    return Ground(workload, origin, whole, readers)
+    return Ground(workload, origin, whole, readers, depth=2)
 
 
 def data_grounds(base: Path) -> Iterator[Ground]:

@@ -77,7 +77,7 @@ def start(arguments: list[str], scratch: Path, disk: Disk = Disk()) -> Command:
     """Start `recollect ARGUMENTS`."""
     pipe = scratch / f"printed-{time.monotonic_ns()}"
     os.mkfifo(pipe)
-    process = CONTEXT.Process(target=_run, args=(arguments, str(pipe), disk))
+    process = CONTEXT.Process(target=_run, args=(arguments, str(pipe), disk), daemon=True)
     process.start()
     command = Command(process, time.monotonic())
     command._reader = threading.Thread(target=_read, args=(pipe, command), daemon=True)

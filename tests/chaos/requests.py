@@ -30,6 +30,7 @@ def _post(path: str, body: bytes, *headers: str) -> bytes:
     head = [
         f"POST {path} HTTP/1.1",
         "Host: localhost",
+        "Content-Type: application/json",
         f"Content-Length: {len(body)}",
         *headers,
         "",
