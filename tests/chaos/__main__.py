@@ -28,7 +28,7 @@ def main() -> int:
     base = Path(tempfile.mkdtemp(prefix="chaos-"))
     with Suite(base, given.seed) as suite:
         rows = suite.run(given.minutes * 60, given.only or list(FAULTS))
-    print(table(rows))
+        print(table(rows), flush=True)
     if any(row.wrong for row in rows):
         print(f"\nseed {given.seed}; the folders of what went wrong are in {base}", file=sys.stderr)
         return 1
