@@ -6,7 +6,7 @@ where it was stopped. docs/results/squad.md says what came out.
 
     python scripts/convert_smollm2.py --out models/smollm2
     python scripts/split_squad.py dev-v1.1.json.gz --out squad
-    recollect data squad --input squad --distractors hotpotqa --output data/squad
+    recollect data squad --input squad --output data/squad
     python benchmarks/squad.py --model models/smollm2 --data data --out runs/squad
 """
 

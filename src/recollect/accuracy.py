@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recollect import metrics
+from recollect.metrics.statistics import Clusters
 from recollect.types import Episode
 
 
@@ -41,6 +42,24 @@ def by_category(groups: Sequence[Sequence[Episode]]) -> dict[str, Accuracy]:
     return {name: _summary(found[name]) for name in sorted(found)}
 
 
+def rewards(groups: Sequence[Sequence[Episode]]) -> Accuracy:
+    """Average the reward; a failed episode has the lowest one there was, at most 0."""
+    found = [e for group in groups for e in group]
+    floor = min([0.0, *(e.reward or 0.0 for e in found if e.ok)])
+    earned = [(e, (e.reward or 0.0) if e.ok else floor) for e in found]
+    return _summary(earned, metrics.mean_interval)
+
+
+def parts(groups: Sequence[Sequence[Episode]]) -> dict[str, Accuracy]:
+    """Average every named score but the answers', over the episodes that ended and have it."""
+    found = [e for group in groups for e in group]
+    ended = [e for e in found if e.ok]
+    names = dict.fromkeys(name for e in ended for name in e.scores if name != "answer")
+    return {
+        name: _summary([(e, e.scores[name]) for e in ended if name in e.scores]) for name in names
+    }
+
+
 def _part(episode: Episode, score: str) -> float:
     return episode.scores[score] if episode.ok else 0.0
 
@@ -54,7 +73,10 @@ def _score(episode: Episode, questions: Sequence[int]) -> float:
     return math.fsum(episode.answer_scores[i] for i in questions) / len(questions)
 
 
-def _summary(found: Sequence[tuple[Episode, float]]) -> Accuracy:
+def _summary(
+    found: Sequence[tuple[Episode, float]],
+    interval: Callable[[Clusters], metrics.Interval] = metrics.score_interval,
+) -> Accuracy:
     """Average over episodes; those of one task or conversation are no independent draws.
 
     Without any result there is no mean.
@@ -65,5 +87,5 @@ def _summary(found: Sequence[tuple[Episode, float]]) -> Accuracy:
     if not measured:
         return Accuracy(0, failed, math.nan, math.nan, math.nan, missing)
     named = ((e.task.cluster, e.task.item, score) for e, score in measured)
-    result = metrics.score_interval(metrics.cluster_scores(named))
+    result = interval(metrics.cluster_scores(named))
     return Accuracy(len(measured), failed, result.mean, result.low, result.high, missing)

@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 
 from recollect.cli import main
+from recollect.config.presets import preset
 from recollect.evaluation.judge_pairs import PAIRS
 from recollect.evaluation.results import load
+from recollect.memory.tools import REFERENCE
+from tests.support import world
 from tests.support.bytes_tokenizer import ByteTokenizer
 from tests.support.chat_server import chat_server
 from tests.support.fake_trackers import install
@@ -29,6 +32,7 @@ from tests.support.token_server import (
     token_server,
 )
 
+DETAIL = re.compile(r"^([a-z][\w/ .-]*?) {2,}(\S+) +(\S+) to (\S+) +(\d+)$", re.MULTILINE)
 ROW = re.compile(r"(\d+)x the text +(\d\.\d{3}) +(\d\.\d{3}) to (\d\.\d{3}) +\S+ +(\d+) +(\d+)")
 
 
@@ -66,6 +70,29 @@ def test_a_failed_episode_is_shown_and_counts_as_wrong(capsys, model):
     ((_times, mean, low, high, n, failed),) = rows(capsys.readouterr().out)
     assert (mean, low, n, failed) == (0, 0, 6, 6)
     assert high > 0.3  # six failures prove little
+
+
+@pytest.mark.parametrize("name", ["locomo", "locomo_published"])
+def test_locomo_shows_all_that_its_reward_measures(capsys, model, tmp_path, name):
+    """Performance before and after, reward, growth, tool use and categories, with intervals."""
+    world.made_up(tmp_path)
+    folder = ("--tasks.folder", str(tmp_path / "made_up"), "--agent.limits.max-turn-tokens", "24")
+    limits = ("--agent.limits.max-context-tokens", "900", "--agent.limits.max-assistant-turns", "2")
+    short = ("--agent.prompts.system", "", "--agent.prompts.user", "{question}")
+    more = ("--model.path", str(model), "--val.tasks", "4", "--folder", str(tmp_path / "runs"))
+    assert main(["eval", name, *folder, *limits, *short, *more]) == 0
+    text = capsys.readouterr().out
+    found = {row[0]: row[1:] for row in DETAIL.findall(text)}
+    for row in ("reward", "performance before", "performance after", "growth/tokens", "turns"):
+        mean, low, high = map(float, found[row][:3])
+        assert low <= mean <= high and low < high, row
+    assert any(row.startswith("category ") for row in found)
+    assert any(row.startswith("growth/created") for row in found)
+
+
+def test_the_published_tools_are_search_and_create():
+    tools = preset("locomo_published").agent.tools
+    assert tools.operations == ("create",) and tools.required == REFERENCE.required
 
 
 def test_it_leaves_nothing_behind(capsys, model, tmp_path, monkeypatch):

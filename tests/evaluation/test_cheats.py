@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.evaluation.scoring import first_metric
+from recollect.evaluation.scoring import cut, first_metric
 from recollect.metrics import unanswerable
 from recollect.tasks.base import TaskFamily
+from recollect.tasks.documents.known import is_right
 from recollect.tasks.made.recall import ENGLISH
+from recollect.tasks.named import OPENERS, parse_specs
 from recollect.types import Question
 from tests.support.cheats import CHEATS, Asked, chance, mean_score
 from tests.support.every_family import REAL_SPECS, SPECS, build_all, open_all
@@ -43,6 +45,47 @@ def test_no_cheat_beats_chance(families: dict[str, TaskFamily], spec: str) -> No
     allowed = chance(metric, asked) + 0.02 + 1 / len(asked)
     earned = {name: mean_score(metric, asked, cheat) for name, cheat in CHEATS.items()}
     assert {name: score for name, score in earned.items() if score > allowed} == {}
+
+
+def test_every_family_that_can_be_named_is_tried() -> None:
+    assert {parse_specs(spec)[0].name for spec in SPECS} | {"dataset"} == set(OPENERS)  # as parquet
+
+
+def test_the_closed_book_filter_believes_no_cheat(families: dict[str, TaskFamily]) -> None:
+    """A question that a cheat "knows" would be taken out of the data."""
+    for spec in ("hotpotqa@20docs", "2wikimultihopqa@20docs", "musique@20docs", "squad@20docs"):
+        asked = questions(families[spec])
+        most = max(
+            sum(is_right(said, a.question.text, a.question.answers) for a in asked)
+            for said in dict.fromkeys(asked[0].candidates)
+        )
+        for name, cheat in CHEATS.items():
+            known = sum(is_right(cut(cheat(a)), a.question.text, a.question.answers) for a in asked)
+            assert known <= most + 1, (spec, name)
+
+
+def test_an_answer_while_thinking_or_taken_back_is_none(families: dict[str, TaskFamily]) -> None:
+    replies = (
+        "<think>It is {}.</think>",
+        "<think>\n{}",
+        "<think>{}</think>I do not know.",
+        "Well.\n</think>\n<think>\n{}",
+        "It is not {}.",
+        "{} is wrong",
+        "Certainly not: {}",
+        "{} or something else",
+    )
+    for spec, family in families.items():
+        if family.metric != "answer_match":
+            continue  # overlap is for free words: half of them may be right
+        asked = [
+            a for a in questions(family) if a.question.answers[0].lower() not in ("no", "none")
+        ]
+        for reply in replies:
+            earned = mean_score(
+                family.metric, asked, lambda a, r=reply: r.format(right(a.question))
+            )
+            assert earned == 0.0, (spec, reply)
 
 
 @pytest.mark.parametrize("length", ["recall@1k", "recall@4k"])

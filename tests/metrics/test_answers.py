@@ -352,7 +352,8 @@ def test_sub_exact_match_is_a_run_of_tokens(prediction: list[str], answer: list[
         ("  Paris.\n", "Paris."),
         (r"<think>\boxed{Rome}</think> Paris", "Paris"),
         (r"<think>maybe Rome</think> \boxed{Paris}", "Paris"),
-        ("<think>never ends", "<think>never ends"),
+        ("<think>never ends", ""),  # thinking is no answer, also if it was cut off
+        ("<think>a</think>Paris<think>or", "Paris"),
         (r"\boxed{}", ""),
         ("", ""),
     ],

@@ -6,6 +6,7 @@ them is right. `chance` is what committing oneself to one answer earns.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,19 @@ def _wide(text: str) -> str:
     return "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text)
 
 
+def _rest(asked: Asked) -> str:
+    return ", ".join(asked.candidates[1:])
+
+
+def _boxes_in_a_box(asked: Asked) -> str:
+    return "\\boxed{" + " ".join(f"\\boxed{{{c}}}" for c in asked.candidates) + "}"
+
+
+def _alike(text: str) -> str:
+    """Write Latin letters as Cyrillic ones that look the same."""
+    return text.translate(str.maketrans("aceopxy", "асеорху"))
+
+
 CHEATS: dict[str, Cheat] = {
     "list all": lambda a: ", ".join(a.candidates),
     "all joined by or": lambda a: " or ".join(a.candidates),
@@ -84,6 +98,22 @@ CHEATS: dict[str, Cheat] = {
     "the question's names": lambda a: " ".join(w for w in a.question.text.split() if w.istitle()),
     "each number": lambda a: " ".join(COUNTS),
     "a range": lambda a: "between 0 and 1000000",
+    "all in two boxes": lambda a: f"\\boxed{{{a.candidates[0]}}} or \\boxed{{{_rest(a)}}}",
+    "boxes in a box": lambda a: _boxes_in_a_box(a),
+    "all as lookalikes": lambda a: _alike(" оr ".join(a.candidates)),
+    "all, joined by a lookalike": lambda a: " оr ".join(a.candidates),
+    "all as JSON": lambda a: json.dumps({"memory": a.candidates, "answer": a.candidates}),
+    "the memory as JSON": lambda a: json.dumps({"notes": a.text[: LONGEST // 3].split("\n")}),
+    "one, and then not": lambda a: f"{a.candidates[0]}. No, not {a.candidates[0]}.",
+    "one, and any other": lambda a: f"{a.candidates[0]}, or any of {_rest(a)}",
+    "all, very often": lambda a: ", ".join(a.candidates) * 200,
+    "all with line breaks of other kinds": lambda a: "\u2028".join(a.candidates),
+    "all as a table": lambda a: " | ".join(a.candidates),
+    "all as alternatives of LaTeX": lambda a: "\\boxed{" + " \\lor ".join(a.candidates) + "}",
+    "thinking that does not end": lambda a: f"<think>\n{a.candidates[0]}",
+    "the last sentence of the context": lambda a: a.text.strip().rpartition(". ")[2],
+    "the last word of the context": lambda a: (a.text.split() or [""])[-1],
+    "the question and all": lambda a: f"{a.question.text} {', '.join(a.candidates)}",
     "nothing": lambda a: "",
     "an article": lambda a: "the",
     "an empty box": lambda a: "\\boxed{}",

@@ -8,6 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.conversations.beam import read_beam
 from recollect.tasks.conversations.locomo_files import LocomoOptions, build_locomo
@@ -35,7 +38,7 @@ SPECS = (
     *("hotpotqa@20docs", "2wikimultihopqa@20docs", "musique@20docs", "squad@20docs", "memagent"),
     *(f"ruler:{variant}@4k" for variant in VARIANTS),
     *("babilong:qa1@2k", "babilong:qa8@2k"),
-    *("locomo", "locomo:questions", "longmemeval:oracle", "beam", "jsonl"),
+    *("locomo", "locomo:questions", "longmemeval:oracle", "beam", "jsonl", "parquet"),
 )
 REAL_SPECS = tuple(f"babilong:qa{n}@4k" for n in (5, 6, 7, 10, 15, 19, 20))
 """Stories that nobody made up."""
@@ -57,13 +60,15 @@ def build_all(folder: Path) -> tuple[str, ...]:
     write_eval(raw / "eval_20.json", tasks)
     build_memagent({"test": [raw / "eval_20.json"]}, folder / "memagent")
     _own(folder / "jsonl")
+    _table(folder / "jsonl" / "tasks.jsonl", folder / "rows.parquet")
     return (*SPECS, *REAL_SPECS) if SHARED.exists() else SPECS
 
 
 def open_all(folder: Path, specs: tuple[str, ...]) -> Iterator[tuple[str, TaskFamily]]:
     """Open the families of a folder."""
     for spec in specs:
-        yield spec, open_family(parse_specs(spec)[0], folder)
+        named = f"parquet:{folder / 'rows.parquet'}" if spec == "parquet" else spec
+        yield spec, open_family(parse_specs(named)[0], folder)
 
 
 def _documents(source: DocumentSource, raw: Path, folder: Path) -> None:
@@ -196,6 +201,17 @@ def _chat(number: int) -> dict[str, Any]:
     }
 
 
+def _table(lines: Path, output: Path) -> None:
+    """Write the same tasks as a table with the columns that a user may have."""
+    rows = [json.loads(line) for line in lines.read_text().splitlines()]
+    named = [
+        {"context": row["text"], "question": row["question"], "answer": row["answer"]}
+        for row in rows
+    ]
+    split = ["test"] * len(rows)
+    pq.write_table(pa.Table.from_pylist(named).append_column("split", [split]), output)
+
+
 def _own(folder: Path) -> None:
     """Write a user's own tasks: names, numbers, yes and no, a choice, and lists."""
     folder.mkdir()
@@ -212,6 +228,6 @@ def _own(folder: Path) -> None:
             (f"Which cities has number {i} seen?", f"{one}, {other}"),
         ]
         question, answer = kinds[i % len(kinds)]
-        text = f"Number {i} knows {', '.join(cities)}. It is {answer}."
+        text = f"Number {i} knows {', '.join(cities)}. It says {answer}. It is late."
         lines.append(json.dumps({"text": text, "question": question, "answer": answer}))
     (folder / "tasks.jsonl").write_text("\n".join(lines) + "\n")

@@ -17,8 +17,9 @@ from recollect.config.engine import LoraConfig, LossConfig, ModelConfig, OptimCo
 from recollect.config.presets import preset
 from recollect.engines.verl.launch.flags import FREQUENCIES, SHARED, adopt
 from recollect.engines.verl.launch.options import split_engine
-from recollect.engines.verl.launch.start import plan_launch
+from recollect.engines.verl.launch.start import check_keys, plan_launch
 from recollect.engines.verl.launch.translate import RUN, merged, translate, written
+from recollect.errors import UserError
 from tests.commands.test_recipes import SCRIPTS, command_of
 from tests.support.memagent_script import FLAGS
 
@@ -62,6 +63,16 @@ def test_verl_takes_every_key(config_folder, name):
 def test_verl_refuses_a_key_that_it_does_not_know(config_folder):
     with pytest.raises(Exception, match="nope"):
         composed(config_folder, ["trainer.nope=1"])
+
+
+def test_the_whole_command_is_checked_before_anything_starts():
+    """As the dry run does: the configuration of the installed verl, with every key of ours."""
+    check_keys(plan_launch(preset("hotpotqa"), FLAGS))
+    for wrong in ("trainer.nope=1", "actor_rollout_ref.actor.nope.deeper=2", "data.nope=[1]"):
+        with pytest.raises(UserError, match="the installed verl refuses the configuration") as said:
+            check_keys(plan_launch(preset("hotpotqa"), [wrong]))
+        assert "nope" in said.value.what and "+KEY=VALUE" in said.value.fix
+    check_keys(plan_launch(preset("hotpotqa"), ["+trainer.nope=1"]))  # what the fix says
 
 
 def test_memagents_script_becomes_a_command_for_verl(config_folder):

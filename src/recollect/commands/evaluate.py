@@ -68,7 +68,7 @@ def evaluate(
     for family in setup.grid.families.values():
         for note in notes_of(family):
             console.print(note, markup=False, highlight=False, soft_wrap=True)
-    folder = options.out or default_folder(options, own)
+    folder = options.out or default_folder(options, setup, own)
     if options.judge:
         check_servers({"judge": Endpoint(options.judge, options.judge_model)})
     with console.status("opening the model"):

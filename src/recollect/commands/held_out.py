@@ -5,30 +5,28 @@ Stores nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.status import Status
+from rich.table import Table
 from rich.text import Text
 
-from recollect.accuracy import Accuracy, accuracy
+from recollect.accuracy import Accuracy, accuracy, by_category, parts, rewards
 from recollect.commands.results import HeldOut
 from recollect.concurrency import Stop
 from recollect.config.train import TrainConfig
 from recollect.display import open_console
-from recollect.display.figures import accuracy_table
-from recollect.display.numbers import estimate
+from recollect.display.figures import accuracy_table, plain_table
+from recollect.display.numbers import estimate, interval, share
+from recollect.foreign import one_line
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
 from recollect.tasks.base import notes_of
 from recollect.train.loop import failures
-from recollect.train.metrics import validation_metrics
 from recollect.train.rollouts import Rollouts
 from recollect.train.watcher import Watcher
-
-REWARD = ("val/reward/mean", "val/reward/low", "val/reward/high")
-"""The metrics that are shown where the reward is not the accuracy."""
 
 
 def run_held_out(config: TrainConfig) -> int:
@@ -45,22 +43,46 @@ def measure_held_out(
     Episodes stay in memory only if `keep`: those of long texts are large.
     """
     groups: dict[int, list[Group]] = {}
-    rewards: list[str] = []
+    details: dict[int, dict[str, Accuracy]] = {}
 
-    def measured(times: int, found: list[Group]) -> None:
+    def take(times: int, found: list[Group]) -> None:
+        details[times] = detailed(found)
         if keep:
             groups[times] = found
-        if times == 1 and isinstance(config.reward, MemoryDelta):
-            metrics = validation_metrics(found)
-            rewards.append(estimate(*(metrics[key] for key in REWARD)))
 
     with console.status("loading") as status:
-        lengths = stop.run(evaluate(config, StatusLine(status), measured))
+        lengths = stop.run(evaluate(config, StatusLine(status), take))
     lines = [([f"{times}x the text"], result) for times, result in lengths.items()]
     console.print(accuracy_table([Text("Held-out accuracy", "bold")], lines))
-    if rewards:
-        console.print(f"\nreward   {rewards[0]}", highlight=False)
-    return HeldOut(lengths, groups)
+    if isinstance(config.reward, MemoryDelta):
+        a = details[1]["reward"]
+        console.print(f"\nreward   {estimate(a.mean, a.low, a.high)}", highlight=False)
+    for times, found in details.items():
+        console.print()
+        console.print(detail_table(f"{times}x the text, in detail", found))
+    return HeldOut(lengths, details, groups)
+
+
+def detailed(groups: Sequence[Group]) -> dict[str, Accuracy]:
+    """Return reward, scores and categories, named for people."""
+    found = {"reward": rewards(groups)}
+    scores = parts(groups)
+    if "before" in scores:
+        found |= {"performance before": scores.pop("before"), "performance after": accuracy(groups)}
+    found |= {name: scores[name] for name in sorted(scores)}
+    found |= {f"category {name}": own for name, own in by_category(groups).items()}
+    return found
+
+
+def detail_table(title: str, rows: Mapping[str, Accuracy]) -> Table:
+    """Show means of any size with their intervals; a score is of the episodes that ended."""
+    table = plain_table(padding=2)
+    table.add_column(Text(title, "bold"), no_wrap=True)
+    for header in ("mean", "95% interval", "n"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for name, a in rows.items():
+        table.add_row(one_line(name), share(a.mean), interval(a.low, a.high), f"{a.n:,}")
+    return table
 
 
 async def evaluate(

@@ -86,6 +86,9 @@ class HeldOut:
 
     lengths: dict[int, Accuracy]
     """By multiple of the training length."""
+    details: dict[int, dict[str, Accuracy]] = field(default_factory=dict, repr=False)
+    """Reward, every score of the reward (performance before, growth, tool use) and every category,
+    by the same multiples."""
     groups: dict[int, list[Group]] = field(default_factory=dict, repr=False)
     """The episodes they come from, one group per task, by the same multiples."""
 

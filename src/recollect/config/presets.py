@@ -19,7 +19,7 @@ from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.retrieval import Retrieval
-from recollect.memory.tools import MemoryTools
+from recollect.memory.tools import REFERENCE, MemoryTools
 from recollect.rewards.answers import AnswerAndTools, AnswerReward
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rewards.reading import CallbackReward, GateReward, RoundReward
@@ -36,6 +36,8 @@ from recollect.tasks.made.world import World
 DEMO_MODEL = Path(__file__).parents[1] / "demo" / "base"
 CURATOR_MODEL = DEMO_MODEL.with_name("curator")
 TWO_STAGE_MODEL = DEMO_MODEL.with_name("two_stage")
+
+_LOCOMO_LIMITS = Limits(max_assistant_turns=8, max_turn_tokens=512, max_context_tokens=8192)
 
 PRESETS: dict[str, TrainConfig] = {
     "demo": TrainConfig(
@@ -142,9 +144,7 @@ PRESETS: dict[str, TrainConfig] = {
         name="locomo",
         model=ModelConfig(recompute=1.0),
         tasks=Locomo(),
-        agent=CuratorAgent(
-            limits=Limits(max_assistant_turns=8, max_turn_tokens=512, max_context_tokens=8192)
-        ),
+        agent=CuratorAgent(limits=_LOCOMO_LIMITS),
         reward=MemoryDelta(),
         rollout=RolloutConfig(tasks=16, n=8, timeout=1800),
         val=ValidationConfig(tasks=128),
@@ -153,6 +153,13 @@ PRESETS: dict[str, TrainConfig] = {
     ),
 }
 
+# The published system's tools: nothing but search and create; its search is by meaning, and with
+# --agent.tools.mode dense --embed.cache FOLDER it is here too.
+PRESETS["locomo_published"] = replace(
+    PRESETS["locomo"],
+    name="locomo_published",
+    agent=CuratorAgent(tools=replace(REFERENCE, mode="bm25"), limits=_LOCOMO_LIMITS),
+)
 PRESETS["ledger_qa"] = replace(PRESETS["bank"], name="ledger_qa", tasks=LedgerFiles())
 PRESETS |= {  # needles in texts of six chunks; this kind of RULER's needs no data
     "ruler": replace(

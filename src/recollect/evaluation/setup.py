@@ -6,6 +6,7 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +27,7 @@ from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions, choose_agents, split_names
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.files.columns import Rows
+from recollect.tasks.files.fingerprint import fingerprint
 from recollect.tasks.function import as_family
 from recollect.tasks.named import OPENERS, TaskSpec, open_family, parse_specs, refuse
 
@@ -44,6 +46,11 @@ class Setup:
     specs: dict[str, TaskSpec]
     grid: Grid
     agents: dict[str, Agent]
+
+    @cached_property
+    def data(self) -> dict[str, str]:
+        """What the files of every task set hold; empty where it has none."""
+        return {name: fingerprint(family) for name, family in self.grid.families.items()}
 
     @property
     def primary(self) -> dict[str, str]:
@@ -80,7 +87,7 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
         names = list(dict.fromkeys([*names, CLOSED_BOOK]))
     chosen = choose_agents(names, known, options.set)
     families: dict[str, TaskFamily] = {
-        **{name: _opened(spec, options) for name, spec in named.items()},
+        **{name: open_set(spec, options.data, options.columns) for name, spec in named.items()},
         **own.tasks,
     }
     grid = Grid(families, list(chosen), options.n, options.seeds, options.split)
@@ -91,13 +98,13 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
     return Setup(specs, grid, chosen)
 
 
-def _opened(spec: TaskSpec, options: EvalOptions) -> TaskFamily:
+def open_set(spec: TaskSpec, data: Path | None, columns: str = "") -> TaskFamily:
     """Open one of our families, or a user's own: module:Name, with a length if it has some."""
     own = f"{spec.name}:{spec.variant}"
     if spec.name in OPENERS or not is_named(own):
-        family = open_family(spec, options.data)
-        if options.columns and isinstance(family, Rows):
-            return replace(family, columns=options.columns)
+        family = open_family(spec, data)
+        if columns and isinstance(family, Rows):
+            return replace(family, columns=columns)
         return family
     refuse(spec, "documents", "position")
     family = as_family(load(own))
@@ -141,7 +148,7 @@ def _embed_device(device: str) -> str:
     return "cpu" if device == "auto" else device
 
 
-def default_folder(options: EvalOptions, own: Own = NOTHING_OWN) -> Path:
+def default_folder(options: EvalOptions, setup: Setup, own: Own = NOTHING_OWN) -> Path:
     """Name a folder after what is asked for: the same command finds it again."""
     asked = (
         options.tasks,
@@ -159,7 +166,8 @@ def default_folder(options: EvalOptions, own: Own = NOTHING_OWN) -> Path:
         *([options.columns] if options.columns else []),
     )
     brought = [_described(part) for part in (*own.tasks.values(), *own.agents.values())]
-    digest = blake2b(repr((*asked, *brought)).encode(), digest_size=4).hexdigest()
+    data = [found for found in setup.data.values() if found]
+    digest = blake2b(repr((*asked, *brought, *data)).encode(), digest_size=4).hexdigest()
     named = [Path(s.name).stem for word in options.tasks for s in parse_specs(word)]
     name = "-".join(dict.fromkeys([*named, *own.tasks]))
     return Path("evaluations") / f"{name[:60]}-{digest}"
@@ -187,6 +195,7 @@ def enter(
             "published": list(getattr(setup.grid.families[name], "scorers", ())),
             "length": spec.length,
             "n": setup.grid.tasks(name),
+            "data": setup.data[name],
         }
         for name, spec in setup.specs.items()
     }
@@ -228,6 +237,11 @@ def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> No
         f"{name} was measured by {before['sets'][name]['primary']}, now by {own['primary']}"
         for name, own in now["sets"].items()
         if before["sets"].get(name, own)["primary"] != own["primary"]
+    ]
+    differing += [
+        f"the data of {name} have changed"
+        for name, own in now["sets"].items()
+        if before["sets"].get(name, {}).get("data", own["data"]) != own["data"]
     ]
     if differing:
         raise UserError(

@@ -28,7 +28,8 @@ HEDGES = _words(
     "not no never nor neither none nothing nobody or either else except unless without but instead"
     " rather unlike other than maybe perhaps possibly might could cannot cant dont doesnt didnt"
     " isnt wasnt arent werent wont wouldnt couldnt shouldnt hasnt havent hadnt aint unknown unsure"
-    " uncertain versus vs any every whichever whatever"
+    " uncertain versus vs any every whichever whatever wrong false incorrect untrue mistaken nope"
+    " hardly"
 )
 """Words that take an answer back or offer another one; no question makes them harmless."""
 RANGES = _words("least most more less above below under over between up fewer")

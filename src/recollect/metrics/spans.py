@@ -18,9 +18,14 @@ def final_answer(reply: str) -> str:
 
     Models like to write \boxed{\text{Paris}}: such commands are no part of the answer.
     """
-    said = reply.rpartition("</think>")[2]
+    said = _after_thinking(reply)
     box = boxed(said)
     return said.strip() if box is None else unstyled(box).strip(" $")
+
+
+def _after_thinking(reply: str) -> str:
+    """Leave out thinking, also what was cut off before it ended: it is no answer yet."""
+    return reply.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def answer_text(reply: str) -> str:
@@ -32,7 +37,7 @@ def answer_text(reply: str) -> str:
 
 def answer_span(reply: str) -> str:
     """Return the few words that answer: the last box, what follows "answer:", or the last line."""
-    said = reply.rpartition("</think>")[2]
+    said = _after_thinking(reply)
     if boxed(said) is not None:
         return final_answer(reply)
     marks = list(_MARK.finditer(said))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
@@ -15,10 +16,13 @@ from recollect.cli import main
 from recollect.commands.data.audit import Audit, AuditOptions, audit_family, leaks, run_audit
 from recollect.tasks.audit.audit import binomial_tail
 from recollect.tasks.base import Split, TaskFamily
+from recollect.tasks.documents.document_files import build_documents, sort_inputs
+from recollect.tasks.documents.squad import SQUAD, Squad
 from recollect.tasks.made.ledger import Ledger
 from recollect.tasks.made.recall import DIARY, Recall
 from recollect.tasks.made.world import World
 from recollect.types import Question, Task
+from tests.support.places import ROOT
 
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven")
 HELD = AuditOptions(names=())
@@ -186,6 +190,60 @@ def test_the_command_says_what_it_found_and_fails_where_there_is_a_leak(tmp_path
     assert run_audit(options, console) == 1
     shown = console.export_text()
     assert "LEAK document: title that ends in a number" in shown and "guess" in shown
+
+
+def test_a_users_own_family_is_audited_by_its_name(tmp_path, monkeypatch, capsys):
+    (tmp_path / "audited_mine.py").write_text(
+        "from recollect import Question, Task\n"
+        "class Chess:\n"
+        "    name, metric = 'chess', 'answer_match'\n"
+        "    def size(self, split): return None\n"
+        "    def longer(self, times): return self\n"
+        "    def task(self, index, seed=0, split='train'):\n"
+        "        from random import Random\n"
+        "        r = Random(f'{index}{seed}{split}')\n"
+        "        at = [f'{r.choice(list(\"abcdefgh\"))}{r.randint(1, 8)}' for _ in range(6)]\n"
+        "        told = [f'Piece {i} is at {square}.' for i, square in enumerate(at)]\n"
+        "        at = r.randrange(6)\n"
+        "        marked = [t + ' Check!' * (i == at) for i, t in enumerate(told)]\n"
+        "        asked = Question(f'Where is piece {at}?', (told[at][-3:-1],), '', (at,))\n"
+        "        return Task(f'{split}{seed}{index}', tuple(marked), (asked,), 'chess')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = ["data", "audit", "audited_mine:Chess", "--n", "150", "--json"]
+    assert main(command) == 1
+    (record,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert any("longest document" in leak for leak in record["leaks"])
+
+
+def test_the_documents_around_a_squad_paragraph_look_like_it(tmp_path, monkeypatch):
+    """What scripts/split_squad.py writes; with numbered titles one rule was right 0.98 of times."""
+    rng = Random(0)
+    words = ["mill", "river", "stone", "boat", "field", "winter", "song", "bread"]
+    articles = []
+    for name in ("Warsaw", "Steam", "Norse", "Comet", "Chalk", "Amber", "Tide", "Loom"):
+        rows = []
+        for p in range(16):
+            text = " ".join(rng.choices(words, k=rng.randint(20, 60))) + f" {name}{p}."
+            asked = [
+                {"id": f"{name}{p}-{i}", "question": f"What of {name}{p}, number {i}?",
+                 "answers": [{"text": text.split()[i], "answer_start": 0}]}
+                for i in range(len(text) // 40 + 3)
+            ]  # fmt: skip
+            rows.append({"context": text, "qas": asked})
+        articles.append({"title": name, "paragraphs": rows})
+    (tmp_path / "dev.json").write_text(json.dumps({"data": articles}))
+    script = [str(ROOT / "scripts" / "split_squad.py"), str(tmp_path / "dev.json")]
+    monkeypatch.setattr("sys.argv", [*script, "--out", str(tmp_path / "split")])
+    runpy.run_path(script[0], run_name="__main__")
+    build_documents(SQUAD, sort_inputs(SQUAD, [tmp_path / "split"]), tmp_path / "squad")
+    family = Squad(tmp_path / "squad", 4)
+    assert {family.task(i, 0, "test").cluster for i in range(100)} == {"Steam", "Amber"}
+    audit = audit_family("squad", family, 160)
+    assert [o for o in audit.overlaps if o.shared] == []
+    assert [leak for leak in leaks(audit, HELD) if leak.startswith("document")] == []
+    (row,) = [r for r in audit.rows if r.rule == "title that ends in a number"]
+    assert row.score == row.chance == 0.25
 
 
 def test_the_tail_of_a_guess_is_exact():

@@ -131,9 +131,7 @@ def test_tasks_load_back(small):
     (question,) = task.questions
     assert (question.text, question.answers, question.category) == ("Why?", ("so",), "open-domain")
     assert question.evidence == (1,) and task.meta["dia_ids"] == ["D2:2"]
-    system, user = task.meta["prompt"]
-    assert system["role"] == "system" and "7 memories of 2 sessions" in user["content"]
-    assert "Why?" in user["content"] and "DONE" in user["content"]
+    assert "prompt" not in task.meta  # what an agent is shown is its own
     (small.output / "sessions.parquet").unlink()
     with pytest.raises(UserError, match=r"sessions\.parquet"):
         load_tasks(small.output / "train.parquet")
@@ -152,8 +150,8 @@ def test_adversarial_questions_are_kept_on_request(small):
 def test_rows_have_the_columns_verl_reads(small):
     build_locomo(small)
     rows = pq.read_table(small.output / "test.parquet").to_pylist()
-    assert list(rows[0]) == ["prompt", "data_source", "agent_name", "reward_model", "extra_info"]
-    assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
+    # No prompt: it would be one that no agent here is ever given.
+    assert list(rows[0]) == ["data_source", "agent_name", "reward_model", "extra_info"]
     info = rows[0]["extra_info"]
     assert re.fullmatch(r"conv-\d+-qa\d+-[0-9a-f]{8}", info["namespace"])
     place = {"sample_id": info["sample_id"], "namespace": info["namespace"]}

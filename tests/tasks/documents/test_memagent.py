@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +20,8 @@ from recollect.tasks.documents.memagent import (
     write_eval,
     write_rows,
 )
-from recollect.types import Task
+from recollect.tasks.files.lazy import Lazy
+from recollect.types import Question, Task
 from tests.support.made_up_hotpot import build, write_source
 
 
@@ -89,13 +92,53 @@ def test_a_text_without_documents_is_one_chunk(tmp_path):
     assert MemAgentRows(tmp_path / "out").task(0, 0, "test").chunks[:] == [row["context"]]
 
 
+@pytest.mark.parametrize("context", [[7, 66_001, 3], ["7", "8"], "[7, 66001, 3]", "7 66001 3"])
+@pytest.mark.parametrize("name", ["eval_12800.json", "dev.parquet"])
+def test_rows_of_numbers_are_refused_for_what_they_are(tmp_path, name, context):
+    row = {"context": context, "input": "Who?", "answers": ["Ada"], "num_docs": 3, "index": 0}
+    if name.endswith(".json"):
+        (tmp_path / name).write_text(json.dumps([row]))
+    else:
+        pq.write_table(pa.Table.from_pylist([row]), tmp_path / name)
+    with pytest.raises(UserError, match="numbers of its documents and not their text") as refused:
+        build_memagent({"test": [tmp_path / name]}, tmp_path / "out")
+    assert "recollect data hotpotqa" in refused.value.fix
+
+
 @pytest.mark.parametrize(
-    "row", [{"question": "Who?"}, {"context": [1, 2], "input": "Who?", "answers": ["Ada"]}]
+    "row", [{"question": "Who?"}, {"context": {"a": 1}, "input": "Who?", "answers": ["Ada"]}]
 )
 def test_other_rows_are_named(tmp_path, row):
     (tmp_path / "eval.json").write_text(json.dumps([row]))
     with pytest.raises(UserError, match=r"eval\.json item 1 is not a row"):
         build_memagent({"test": [tmp_path / "eval.json"]}, tmp_path / "out")
+
+
+@dataclass(frozen=True, eq=False)
+class Long(Lazy[str]):
+    """A text of documents that are made when they are asked for."""
+
+    number: int
+
+    def __len__(self) -> int:
+        return 2_000
+
+    def item(self, place: int) -> str:
+        return f"Document {place + 1}:\nTitle {place}\n{self.number} " + "word " * 200
+
+
+def test_many_long_rows_take_no_more_memory_than_a_few(tmp_path):
+    def peak(rows: int) -> int:
+        path, asked = tmp_path / f"{rows}_dev.parquet", (Question("Who?", ("Ada",)),)
+        tracemalloc.start()
+        write_rows(path, (Task(str(n), Long(n), asked, "x") for n in range(rows)))
+        _, top = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return top
+
+    few, many = peak(6), peak(18)  # of 2 MB each, a row group of 8 MB at a time
+    assert many < 1.2 * few
+    assert pq.ParquetFile(tmp_path / "18_dev.parquet").num_row_groups >= 3
 
 
 def test_numbers_out_of_turn_stay_in_their_document():

@@ -199,7 +199,6 @@ def test_training_and_test_may_come_in_an_archive_each(tmp_path):
     plain = {split: read_babi(tmp_path, "qa1", split) for split in ("train", "test")}
     for name in tmp_path.glob("*.txt"):
         name.unlink()
-    read_babi.cache_clear()
     for split, who in (("train", "Ann"), ("test", "Bob")):
         assert read_babi(tmp_path, "qa1", split) == plain[split]
         assert [asked.answers for asked in plain[split]] == [(who,)]

@@ -31,7 +31,8 @@ class AuditOptions:
     """Try rules that do not read the question; the exit status is 1 where one beats a guess."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Tasks as `recollect eval` takes them, such as recall@1k,8k; or folders or .jsonl files."""
+    """Tasks as `recollect eval` takes them, such as recall@1k,8k or your own module:Name; or
+    folders or .jsonl files."""
     data: Path = Path("data")
     """Where the folders of the data sets are."""
     n: int = 1000

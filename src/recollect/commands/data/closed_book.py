@@ -53,7 +53,8 @@ def run_closed_book(options: ClosedBookOptions, console: Console) -> int:
     answers = asyncio.run(_ask(model, items))
     with replacing(options.output) as path, path.open("w", encoding="utf-8") as file:
         for item, answer in zip(items, answers, strict=True):
-            file.write(readable_json({"id": item.id, "answers": [answer]}) + "\n")
+            said = {"id": item.id, "question": item.question, "answers": [answer]}
+            file.write(readable_json(said) + "\n")
     pairs = zip(items, answers, strict=True)
     right = sum(is_right(said, item.question, item.answers) for item, said in pairs)
     say(console, f"{right:,} of {len(items):,} questions are known without any text")

@@ -12,10 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from recollect.commands.data.checks import Check, check_files, check_tasks
+from recollect.config.modules import is_named
 from recollect.errors import UserError
+from recollect.evaluation.setup import open_set
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.files.manifest import NAME, read_manifest
-from recollect.tasks.named import OPENERS, TaskSpec, open_family, parse_specs
+from recollect.tasks.named import OPENERS, TaskSpec, parse_specs
 
 _ENDLESS = 200
 _MARKS = {None: "", True: "[green]ok[/]", False: "[bold red]WRONG[/]"}
@@ -41,7 +43,7 @@ def run_validate(options: ValidateOptions, console: Console) -> int:
     specs, folder = _named(options.name)
     failed = 0
     for spec in specs:
-        family = OPENERS[spec.name](spec, folder) if folder else open_family(spec, options.data)
+        family = OPENERS[spec.name](spec, folder) if folder else open_set(spec, options.data)
         held = folder or _held(spec, options.data)
         checks = check_files(held) if held and (held / NAME).is_file() else []
         checks += check_tasks(family, spec, _count(family, options), options.seed, options.split)
@@ -54,7 +56,7 @@ def families_named(name: str, data: Path) -> list[tuple[TaskSpec, TaskFamily]]:
     """Open what was named: tasks as `recollect eval` takes them, a folder or a .jsonl file."""
     specs, folder = _named(name)
     return [
-        (spec, OPENERS[spec.name](spec, folder) if folder else open_family(spec, data))
+        (spec, OPENERS[spec.name](spec, folder) if folder else open_set(spec, data))
         for spec in specs
     ]
 
@@ -67,11 +69,15 @@ def _named(name: str) -> tuple[list[TaskSpec], Path | None]:
     if (Path(place) / NAME).is_file():
         return parse_specs(read_manifest(Path(place)).name + name[len(place) :]), Path(place)
     specs = parse_specs(name)
-    unknown = next((spec.name for spec in specs if spec.name not in OPENERS), None)
+    names = (
+        s.name for s in specs if s.name not in OPENERS and not is_named(f"{s.name}:{s.variant}")
+    )
+    unknown = next(names, None)
     if unknown or not specs:
         raise UserError(
             f"{unknown or name!r} is neither a task nor a folder that `recollect data` wrote",
-            f"choose from {', '.join(sorted(OPENERS))}, or name a folder or a .jsonl file",
+            f"choose from {', '.join(sorted(OPENERS))}, or name a folder or a .jsonl file, or"
+            " your own as module:Name",
         )
     return specs, None
 

@@ -1,5 +1,7 @@
 """LoCoMo as Parquet: written in verl's schema, read back as Tasks and as memories.
 
+There is no column `prompt`: what an agent is shown is the agent's, which may be any.
+
 A folder holds `train.parquet` and `test.parquet` (one row per question), `memories.parquet`,
 `sessions.parquet`, `conversations.parquet` (for question answering) and `report.json`. The same
 input gives the same bytes.
@@ -65,7 +67,6 @@ _EXTRA = pa.struct(
 )
 _ROWS = pa.schema(
     {
-        "prompt": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
         "data_source": pa.string(),
         "agent_name": pa.string(),
         "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.string()}),
@@ -83,22 +84,6 @@ _MEMORIES = pa.schema(
     {"sample_id": pa.string(), "id": pa.string(), "content": pa.string(), **_METADATA}
 )
 _SESSIONS = pa.schema(dict.fromkeys(("sample_id", "session", "timestamp", "text"), pa.string()))
-
-_SYSTEM = (
-    "You look after a database of memories. You search it, think about what you find, and write"
-    " memories that make it more useful for answering questions."
-)
-_USER = """\
-The database holds {total} memories of {sessions} sessions of talk between {a} and {b}: {levels}.
-Each memory has an id, a speaker, its evidence, a session, a time and a source.
-
-Somebody will be asked this question later:
-{question}
-
-Do not answer it. Search the database, then write the memories that will help that reader, who sees
-only a few memories and above all those that you write. What helps may be spread over several
-sessions and may take several memories. Write nothing that the database does not support.
-When there is nothing more to write, say DONE."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +246,6 @@ def _row(
 ) -> dict[str, Any]:
     place = {"sample_id": conversation.id, "namespace": conversation.namespace(asked)}
     return {
-        "prompt": _prompt(conversation, asked, options),
         "data_source": f"locomo-{conversation.id}",
         "agent_name": options.agent_name,
         "reward_model": {"style": "rule", "ground_truth": asked.answers[0]},
@@ -287,22 +271,6 @@ def _row(
     }
 
 
-def _prompt(
-    conversation: Conversation, asked: LocomoQuestion, options: LocomoOptions
-) -> list[dict[str, str]]:
-    counts = {level: len(conversation.memories[level]) for level in options.levels}
-    a, b = conversation.speakers
-    user = _USER.format(
-        total=sum(counts.values()),
-        sessions=len(conversation.sessions),
-        a=a,
-        b=b,
-        levels=", ".join(f"{count} of source {level}" for level, count in counts.items()),
-        question=asked.text,
-    )
-    return [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": user}]
-
-
 def _memory_rows(id: str, drafts: Sequence[Draft]) -> list[dict[str, Any]]:
     return [
         {"sample_id": id, "id": name_of(n), "content": draft.content, **draft.metadata}
@@ -325,7 +293,6 @@ def _task(row: Mapping[str, Any], chunks: Mapping[str, tuple[str, ...]], path: P
     meta = {key: info[key] for key in kept} | {
         "cluster": info["sample_id"],
         "dia_ids": list(info["evidence"]),
-        "prompt": [dict(message) for message in row["prompt"]],
     }
     return Task(info["namespace"], chunks[info["sample_id"]], (question,), "locomo", meta)
 

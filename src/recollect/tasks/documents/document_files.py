@@ -74,9 +74,15 @@ class StoredItem:
 class DocumentFolder:
     """What a folder holds: passages, and the questions of both splits as Arrow tables."""
 
+    folder: Path
     manifest: Manifest
     passages: PassageFile
     tables: Mapping[Split, pa.Table]
+
+    @property
+    def files(self) -> list[Path]:
+        """What texts are made from; rows for MemAgent may lie beside it."""
+        return [self.folder / name for name in FILES]
 
     @property
     def repeat(self) -> bool:
@@ -110,7 +116,7 @@ def open_folder(folder: Path, name: str) -> DocumentFolder:
     one = bool(manifest.settings.get("one_per_title", True))
     splits: tuple[Split, ...] = ("train", "test")
     tables = {split: _read(folder / f"{split}.parquet") for split in splits}
-    return DocumentFolder(manifest, PassageFile(folder, fix, one), tables)
+    return DocumentFolder(folder, manifest, PassageFile(folder, fix, one), tables)
 
 
 def _read(path: Path) -> pa.Table:

@@ -142,6 +142,10 @@ class DocumentTasks:
         text = DocumentText(self._stored.passages, order, self._stored.numbered)
         return Task(id, text, (question,), self.name, meta)
 
+    def data_files(self) -> list[Path]:
+        """Name what the texts are made from."""
+        return self._stored.files
+
     def shuffled(self, split: Split) -> bool:
         """Tell whether the questions of a split come in a drawn order, or as they are stored."""
         return True

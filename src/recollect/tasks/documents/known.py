@@ -24,14 +24,20 @@ Known = Callable[[Item], bool]
 def read_closed_book(path: Path) -> Known:
     """Read a file of scores or answers into a test of items."""
     found: dict[str, Any] = {}
+    asked: dict[str, str] = {}
     for place, record in read_records(path):
         if "id" not in record or ("score" in record) == ("answers" in record):
             raise UserError(f"{place} needs an id, and either a score or answers", _FIX)
         found[str(record["id"])] = record.get("score", record.get("answers"))
+        if isinstance(record.get("question"), str):
+            asked[str(record["id"])] = record["question"]
 
     def known(item: Item) -> bool:
         if item.id not in found:
             raise UserError(f"{path.name} has no entry for {item.id}", _FIX)
+        if asked.get(item.id, item.question) != item.question:
+            # Ids of files without any are names and lines, which other files have too.
+            raise UserError(f"{path.name} is about another question than {item.id} now is", _FIX)
         said = found[item.id]
         if isinstance(said, int | float):
             return said > 0

@@ -7,6 +7,7 @@ left out: others of the thousands of paragraphs may well answer them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ OFFICIAL = (
     " https://rajpurkar.github.io/SQuAD-explorer (CC BY-SA 4.0)"
 )
 NEIGHBOURS = 9
+_CODE = re.compile(r" \[[a-z]{6}\]$")
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,11 @@ class Squad(DocumentTasks):
 
 
 def article_of(stored: DocumentFolder, item: StoredItem) -> str:
-    """Return the title of the article that a question is about."""
-    return stored.passages[item.gold[0]].partition("\n")[0]
+    """Return the title of the article that a question is about.
+
+    Without the letters that scripts/split_squad.py puts behind it, paragraph by paragraph.
+    """
+    return _CODE.sub("", stored.passages[item.gold[0]].partition("\n")[0])
 
 
 def read_squad(paths: Sequence[Path]) -> Iterator[Item | DroppedRecord]:

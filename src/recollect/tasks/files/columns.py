@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 from recollect.errors import UserError
@@ -52,7 +53,7 @@ class Rows:
     """Tasks from the rows of a table; a tenth is held out where nothing names a split."""
 
     name: ClassVar[str] = "rows"
-    metric: ClassVar[str] = "sub_exact_match"
+    metric: ClassVar[str] = "answer_match"
     source: str = ""
     """A Parquet file, a folder of them, a folder of `save_to_disk`, or a data set of the hub."""
     columns: str = ""
@@ -77,6 +78,11 @@ class Rows:
         made = _task(self._blocks.row(block, at), self._named, row_number)
         assert isinstance(made, Task)
         return made
+
+    def data_files(self) -> list[Path]:
+        """Name the file or folder; a data set of the hub is known by its name."""
+        path = Path(self.source).expanduser()
+        return [path] if self.source and path.exists() else []
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -52,6 +52,10 @@ class TabledTasks:
         fix = "ask for fewer tasks, or set train_fraction"
         return self._table.task(pick(self._splits[split], index, seed, split, self.name, fix))
 
+    def data_files(self) -> list[Path]:
+        """Name the file of the variant."""
+        return [self.folder / f"{self.variant}.parquet"]
+
     @cached_property
     def _table(self) -> TaskTable:
         return TaskTable(self.folder / f"{self.variant}.parquet", self.fix)

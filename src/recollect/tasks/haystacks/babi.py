@@ -11,7 +11,6 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import permutations
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -68,7 +67,6 @@ class BabiQuestion:
     """A hash of how the story begins, which decides the split of all its questions."""
 
 
-@lru_cache(maxsize=40)
 def read_babi(folder: Path, task: str, split: Split) -> tuple[BabiQuestion, ...]:
     """Read the questions of a split: of its own file, or without test files a half of training's.
 

@@ -14,7 +14,14 @@ from typing import ClassVar
 from recollect.seeds import derive
 from recollect.tasks.base import Split
 from recollect.tasks.haystacks.babi import HINTS, TASKS, BabiQuestion, read_babi
-from recollect.tasks.haystacks.haystack import Position, draw_depths, plant, read_books, weigh
+from recollect.tasks.haystacks.haystack import (
+    Position,
+    Sentences,
+    draw_depths,
+    plant,
+    read_books,
+    weigh,
+)
 from recollect.tasks.haystacks.hidden import FULL, HiddenEvidence
 from recollect.tasks.splits import pick
 from recollect.types import Question, Task
@@ -60,7 +67,7 @@ class BabiLong(HiddenEvidence):
 
     def _hidden(self, asked: BabiQuestion, number: int, name: str, rng: Random) -> Task:
         depths = draw_depths(len(asked.facts), rng, self.position, self.depth)
-        haystack = read_books(self.folder / "books").cycle(rng)
+        haystack = self._books.cycle(rng)
         chunks = plant(haystack, asked.facts, depths, self._room, self.chunk_tokens)
         fact_chunks = [chunks.chunk_of(fact) for fact in range(len(asked.facts))]
         evidence = tuple(sorted({fact_chunks[fact] for fact in asked.supporting}))
@@ -78,6 +85,10 @@ class BabiLong(HiddenEvidence):
     @property
     def _room(self) -> int:
         return int(FULL * self.tokens) - _QUESTION_TOKENS
+
+    @cached_property
+    def _books(self) -> Sentences:
+        return read_books(self.folder / "books")
 
     @cached_property
     def _items(self) -> dict[Split, tuple[BabiQuestion, ...]]:

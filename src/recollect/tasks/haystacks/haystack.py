@@ -224,19 +224,24 @@ def book_paths(folder: Path) -> list[Path]:
     return names
 
 
-@lru_cache(maxsize=2)
 def read_books(folder: Path) -> Sentences:
     """Read the sentences of all books of a folder."""
-    sentences: list[str] = []
+    texts = []
     for path in book_paths(folder):
         try:
-            text = read_bytes(path).decode("utf-8-sig")
+            texts.append(read_bytes(path).decode("utf-8-sig"))
         except (OSError, EOFError, zlib.error, ValueError) as error:
             raise UserError(f"the book {path} cannot be read: {error}", _BOOKS) from None
-        sentences += split_sentences(_without_licence(text))
-    if not sentences:
+    sentences = _sentences(tuple(texts))
+    if not sentences.sentences:
         raise UserError(f"the folder of books {folder} holds no text", _BOOKS)
-    return Sentences(tuple(sentences))
+    return sentences
+
+
+@lru_cache(maxsize=2)
+def _sentences(texts: tuple[str, ...]) -> Sentences:
+    """Cut books into sentences, once for all families that read the same words."""
+    return Sentences(tuple(s for text in texts for s in split_sentences(_without_licence(text))))
 
 
 def _without_licence(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -105,6 +106,13 @@ class Ruler(HiddenEvidence):
             return self._documents(index, seed, split)
         return self._planted(self._id(f"{split}-{seed}-{index}"), rng)
 
+    def data_files(self) -> list[Path]:
+        """Name the books, or the documents beside them, where this kind reads any."""
+        if self.variant in SOURCES:
+            return list(self._shelf.stored.files)
+        niah = NEEDLES.get(self.variant)
+        return [self.folder / "books"] if niah and niah.hay == "essay" else []
+
     @property
     def _dense(self) -> dict[str, float]:
         """What to count tokens by, where the fixed estimate is far off."""
@@ -149,13 +157,7 @@ class Ruler(HiddenEvidence):
             return needle_hay(NEEDLES[self.variant], rng.getrandbits(63), keys)
         if hay == "noise":
             return Sentences(NOISE).cycle(rng)
-        books = self.folder / "books"
-        if not books.is_dir():
-            raise UserError(
-                f"{self.variant} hides its needles in prose, and there is no folder {books}",
-                _BOOKS,
-            )
-        return read_books(books).cycle(rng)
+        return self._books.cycle(rng)
 
     def _counted(self, id: str, rng: Random) -> Task:
         make = common_words if self.variant == "cwe" else frequent_words
@@ -179,7 +181,17 @@ class Ruler(HiddenEvidence):
             meta["cluster"] = article_of(stored, item)
         return Task(self._id(f"{split}-{seed}-{index}"), chunks, (question,), self.name, meta)
 
-    @property
+    @cached_property
+    def _books(self) -> Sentences:
+        books = self.folder / "books"
+        if not books.is_dir():
+            raise UserError(
+                f"{self.variant} hides its needles in prose, and there is no folder {books}",
+                _BOOKS,
+            )
+        return read_books(books)
+
+    @cached_property
     def _shelf(self) -> Shelf:
         name = SOURCES[self.variant]
         return open_shelf(self.folder.parent / name, name)

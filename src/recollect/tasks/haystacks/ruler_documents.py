@@ -7,7 +7,7 @@ take a number of documents, a text is filled with documents until it has its len
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -43,7 +43,6 @@ class Shelf:
         return weigh(self.stored.passages[document]) + _HEADING
 
 
-@lru_cache(maxsize=2)
 def open_shelf(folder: Path, name: str) -> Shelf:
     """Open what `recollect data NAME` wrote."""
     from recollect.tasks.documents.document_files import open_folder  # Parquet: not for --help

@@ -21,6 +21,7 @@ from recollect.config.train import TrainConfig
 from recollect.engines.verl.run.task_rows import write_rows
 from recollect.engines.verl.run.task_store import TaskStore, is_stored, open_store, write_store
 from recollect.tasks.base import Split
+from recollect.tasks.files.fingerprint import fingerprint
 from recollect.tasks.multiples import stretched
 from recollect.types import Task
 
@@ -91,6 +92,7 @@ def _about(config: TrainConfig, split: Split) -> str:
     drawing = config.rollout
     what = {
         "tasks": to_table(config.tasks),
+        "data": fingerprint(config.tasks),
         "code": {source.module: source.sha256 for source in own_sources(config.tasks)},
         "seed": config.seed,
         "test": config.val.tasks,

@@ -22,6 +22,7 @@ from recollect.memory.corpus import Corpus
 from recollect.memory.leases import MemoryStoreManager, Trial
 from recollect.memory.store import Embed
 from recollect.tasks.base import RememberedFamily
+from recollect.tasks.files.fingerprint import fingerprint
 from recollect.train.wiring import make_agent, memories
 
 WORD = 60.0
@@ -104,7 +105,7 @@ def cluster_agent(config: TrainConfig, tell: Callable[[], LeaseListener]) -> Age
 
     def brokered(tasks: RememberedFamily, embed: EmbedConfig) -> BrokeredStores:
         make, embedder = memories(tasks, embed)
-        key = json.dumps([to_table(tasks), to_table(embed)])
+        key = json.dumps([to_table(tasks), fingerprint(tasks), to_table(embed)])
         return BrokeredStores(LazyBases(make, key), tell(), embedder)
 
     return make_agent(config, brokered)
