@@ -28,6 +28,9 @@ from recollect.train.loop import failures
 from recollect.train.rollouts import Rollouts
 from recollect.train.watcher import Watcher
 
+REWARD = ("val/reward/mean", "val/reward/low", "val/reward/high")
+"""The metrics that are shown where the reward is not the accuracy."""
+
 
 def run_held_out(config: TrainConfig) -> int:
     """Measure and print a table; return 1 if every episode failed."""
