@@ -49,7 +49,7 @@ class Setup:
 
     @cached_property
     def data(self) -> dict[str, str]:
-        """What the files of every task set hold; empty where it has none."""
+        """A hash of the files of every task set, empty for one that reads no file."""
         return {name: fingerprint(family) for name, family in self.grid.families.items()}
 
     @property
