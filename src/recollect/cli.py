@@ -32,11 +32,11 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
   recollect eval RUN [--model ...] [--n ...]       held-out accuracy of a run's model, as it trained
   recollect eval PRESET [--any.setting value]      the same with a preset's settings
   recollect eval --tasks ... --agents ... --model  agents side by side on task families
-  recollect replay FOLDER [--metrics ...]          score a stored evaluation again
+  recollect replay FOLDER [--metrics ...]          score a stored evaluation, or a run's, again
   recollect judge-check --url URL                  how often a judge errs on labelled answers
   recollect stages [FILE.toml|PRESET]              train one role while the other is fixed, and swap
   recollect serve CHECKPOINT                       serve a model to OpenAI's clients
-  recollect report FOLDER                          write report.md and report.html of an evaluation
+  recollect report FOLDER                          write the report of an evaluation or a run
   recollect data NAME --input FILE --output DIR    turn a data set's own files into tasks
   recollect data ledger --output DIR               write sets of ledgers of 2 to 50 sessions
   recollect data validate NAME                     check answers, evidence, positions, lengths

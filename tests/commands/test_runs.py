@@ -131,6 +131,39 @@ def test_a_run_is_continued_from_its_folder_alone(tmp_path, capsys):
     assert "finished" in listed
 
 
+def test_a_run_is_an_agent_beside_others_and_is_scored_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    train(Path("runs"), "one")
+    capsys.readouterr()
+    assert main(["report", "runs/one"]) == 0
+    card = (Path("runs/one/report.md")).read_text()
+    said = capsys.readouterr().out
+    mean, low, high, n, failed = (
+        re.findall(r"\| after \|([^\n]*)\|", card)[0].replace(" to ", "|").split("|")
+    )
+    assert all(figure.strip() in said for figure in (mean, low, high, n, failed))
+    assert main(["replay", "runs/one", "--metrics", "sub_exact_match"]) == 0
+    said = capsys.readouterr().out
+    last = [line for line in said.splitlines() if line.startswith("2 ")]
+    assert "answer" in last[0] and mean.strip() in last[0] and "sub_exact_match" in last[1]
+
+    common = ["eval", "--tasks", "recall:diary", "--n", "4", "--no-closed-book"]
+    assert main([*common, "--agents", "fold,runs/one", "--out", "both"]) == 0
+    config = json.loads(Path("both/config.json").read_text())
+    assert "with its model" in config["agents"]["runs/one"]
+    assert "{problem}\\n{chunk}\\nMemory: {memory}" in config["agents"]["runs/one"]  # its prompts
+    assert config["model"]["memory"]["folder"].endswith("runs/one/model")  # nobody named another
+    base = str(starting_point("demo").model.path)
+    own = ["--agents", "runs/one", "--model", base]
+    assert main([*common, *own, "--no-run-models", "--out", "other"]) == 0
+    config = json.loads(Path("other/config.json").read_text())
+    assert "with its model" not in config["agents"]["runs/one"]
+    capsys.readouterr()
+    (Path("runs/one/model") / "config.json").unlink()
+    assert main([*common, *own, "--out", "third"]) == 2
+    assert "has no trained model yet" in capsys.readouterr().err
+
+
 def test_what_is_no_run_is_one_line(tmp_path, capsys):
     assert main(["eval", str(tmp_path)]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err

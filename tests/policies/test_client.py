@@ -16,8 +16,8 @@ from recollect.chat.chat import Chats, Model
 from recollect.chat.rendering import Renderer, user
 from recollect.errors import BoundaryError, UserError
 from recollect.models.connect import connect
-from recollect.policies.bytes import Utf8Tokenizer
 from recollect.policies.client import Client, Endpoint
+from recollect.policies.estimated import EstimatedTokenizer
 from recollect.policies.failures import RateLimited, ServerError
 from recollect.policies.http import Dropped, NotHttp, Unreachable, Wire
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker, read_completion
@@ -181,7 +181,7 @@ def test_another_tokenizer_is_noticed():
         model = connect(server.url, known=[TOKENIZER])
         assert isinstance(model.policy, EndpointPolicy)
         assert model.renderer.tokenizer is TOKENIZER
-        assert isinstance(connect(server.url).renderer.tokenizer, Utf8Tokenizer)
+        assert isinstance(connect(server.url).renderer.tokenizer, EstimatedTokenizer)
 
 
 def test_a_server_that_takes_no_tokens_is_spoken_to_in_messages_unless_that_was_refused():

@@ -23,6 +23,7 @@ from recollect.evaluation.models import open_models
 from recollect.evaluation.options import EvalOptions, ReplayOptions
 from recollect.evaluation.progress import Progress
 from recollect.evaluation.report import write_report
+from recollect.evaluation.report.content import counting
 from recollect.evaluation.results import NAME, JudgeError, Results, save
 from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
 from recollect.evaluation.setup import (
@@ -33,6 +34,7 @@ from recollect.evaluation.setup import (
     enter,
     known_agents,
     set_up,
+    with_model,
 )
 from recollect.evaluation.tables import cost_table, judge_table, published_table, score_table
 from recollect.evaluation.tracked import tracked
@@ -40,6 +42,7 @@ from recollect.evaluation.workers import Workers, count_workers
 from recollect.foreign import one_line
 from recollect.policies.cached import RemoteModel
 from recollect.policies.client import Endpoint
+from recollect.policies.estimated import REMEDY
 from recollect.policies.presence import check_servers
 from recollect.rewards.judge import strict_judge
 from recollect.runs.tracker_services import TrackerConfig
@@ -64,6 +67,7 @@ def evaluate(
     parse_prices(options.prices)  # what is wrong is said before anything is run
     check_metrics(options.metrics)
     check_trackers(options.trackers)
+    options = with_model(options)
     setup = set_up(options, known_agents(options), own)
     for family in setup.grid.families.values():
         for note in notes_of(family):
@@ -74,15 +78,22 @@ def evaluate(
     with console.status("opening the model"):
         opened = own.opened or open_models(options)
     store = EvaluationFolder(folder, options.retry_failed)
-    for note in store.notes:
+    estimated = counting(opened.facts)
+    for note in (*store.notes, *([f"{estimated}; {REMEDY}"] if estimated else [])):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     try:
         enter(folder, setup, options, opened, command)
         harness = Harness(
-            setup.grid, setup.agents, opened.models, store, options.concurrency, options.timeout
+            setup.grid,
+            setup.agents,
+            opened.models,
+            store,
+            options.concurrency,
+            options.timeout,
+            opened.own,
         )
         workers = None
-        alike = own == NOTHING_OWN and not embeds(options)
+        alike = own == NOTHING_OWN and not embeds(options) and not opened.own
         if (count := count_workers(options, opened.facts, alike)) > 1:
             workers = Workers(options, opened.facts, setup.grid, store, count, harness.started)
         shown = {name: first_metric(own, judged=False) for name, own in setup.primary.items()}

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 REPORT = """usage: recollect report [-h] FOLDER
 
-Write report.md and report.html of an evaluation that `recollect eval` stored in FOLDER.
+Write report.md and report.html of an evaluation that `recollect eval` stored in FOLDER. Of a
+run's folder, show every validation.
 """
 
 
@@ -126,12 +127,16 @@ def replay(args: list[str]) -> int:
         import tyro
 
         from recollect.commands.evaluate import run_replay
-        from recollect.evaluation.options import ReplayOptions
+        from recollect.commands.run_scores import is_run_folder, replay_run
+        from recollect.display import open_console
+        from recollect.evaluation.options import ReplayOptions, split_names
 
     if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
         raise UserError("replay needs a folder", "type recollect replay FOLDER")
     folder = "" if args[0].startswith("-") else args.pop(0)
     options = tyro.cli(ReplayOptions, args=args, prog="recollect replay FOLDER")
+    if is_run_folder(Path(folder)):
+        return replay_run(Path(folder), split_names(options.metrics), open_console())
     return run_replay(Path(folder), options)
 
 
@@ -172,8 +177,13 @@ def report(args: list[str]) -> int:
     with importing():
         from pathlib import Path
 
+        from recollect.commands.run_scores import is_run_folder, report_run
+        from recollect.display import open_console
         from recollect.evaluation.report import write_report
 
+    if is_run_folder(Path(args[0])):
+        print(shown(str(report_run(Path(args[0]), open_console()))))
+        return 0
     for path in write_report(Path(args[0])):
         print(shown(str(path)))
     return 0

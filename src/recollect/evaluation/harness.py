@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from recollect.agents.base import Agent, bound
@@ -72,6 +72,8 @@ class Harness:
     """Episodes in flight at once."""
     timeout: float | None = None
     """Seconds before an episode counts as failed."""
+    own: Mapping[str, Mapping[str, Model]] = field(default_factory=dict)
+    """Models of agents that bring their own."""
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -81,8 +83,6 @@ class Harness:
             )
         self.started = time.time()
         self._texts = Texts(self.grid.families, self.grid.split)
-        self._tokenizers = {role: m.renderer.tokenizer for role, m in self.models.items()}
-        self._size = MemorySize(self._tokenizers["memory"])
         self._bound = {name: bound(agent, Resources(agent)) for name, agent in self.agents.items()}
 
     async def run(self, on_episode: OnEpisode = lambda _record: None) -> None:
@@ -100,10 +100,13 @@ class Harness:
         """Run one episode and keep it."""
         text = self._texts.get(job.task, job.seed, job.index)
         calls = self.store.calls(job.id)
-        models = {role: recorded(model, role, calls) for role, model in self.models.items()}
-        rollout = Rollout(self._bound[job.agent], models, self._size, timeout=self.timeout)
+        speakers = self.own.get(job.agent, self.models)
+        tokenizers = {role: model.renderer.tokenizer for role, model in speakers.items()}
+        models = {role: recorded(model, role, calls) for role, model in speakers.items()}
+        size = MemorySize(tokenizers["memory"])
+        rollout = Rollout(self._bound[job.agent], models, size, timeout=self.timeout)
         episode = await rollout.episode(text.task, 0, ("evaluation", job.task, job.seed, job.agent))
-        record = episode_record(job, text, episode, calls, self._tokenizers)
+        record = episode_record(job, text, episode, calls, tokenizers)
         record |= {"run": round(self.started, 3), "at": round(time.time(), 3)}
         self.store.add(record)
         return record

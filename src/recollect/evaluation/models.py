@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from recollect.chat.chat import Model
+from recollect.config.starting import is_run, starting_point, trained
 from recollect.distribution import install
 from recollect.errors import UserError
-from recollect.evaluation.options import EvalOptions
+from recollect.evaluation.options import EvalOptions, split_names
 from recollect.foreign import storable
 from recollect.types import Sampling
 
@@ -25,6 +26,10 @@ class Opened:
     models: dict[str, Model]
     facts: dict[str, Any]
     """By role: the model's id, where it is, and for a folder its fingerprint."""
+    own: dict[str, dict[str, Model]] = field(default_factory=dict)
+    """Models that a run among the agents brings itself, by agent and role ..."""
+    own_facts: dict[str, str] = field(default_factory=dict)
+    """... and what tells them from others."""
 
 
 def open_models(options: EvalOptions) -> Opened:
@@ -33,7 +38,31 @@ def open_models(options: EvalOptions) -> Opened:
     answer, answer_facts = memory, facts
     if options.answer_model:
         answer, answer_facts = _open(options.answer_model, options)
-    return Opened({"memory": memory, "answer": answer}, {"memory": facts, "answer": answer_facts})
+    roles = {"memory": memory, "answer": answer}
+    runs = [name for name in split_names(options.agents) if is_run(name)]
+    found = {name: _of_run(name, options) for name in runs if options.run_models}
+    return Opened(
+        roles,
+        {"memory": facts, "answer": answer_facts},
+        {name: models for name, (models, _) in found.items()},
+        {name: about for name, (_, about) in found.items()},
+    )
+
+
+def _of_run(name: str, options: EvalOptions) -> tuple[dict[str, Model], str]:
+    """Open the model that a run trained, and those that were fixed beside it, in their roles."""
+    try:
+        from recollect.train.roles import Roles
+    except ImportError as error:
+        raise UserError(f"a run's model needs torch ({error})", install("local")) from error
+    config = trained(starting_point(name))
+    place = {"device": options.device, "threads": options.threads, "cache_gib": options.cache_gib}
+    model = replace(config.model, **place)  # type: ignore[arg-type]
+    roles = Roles.open(config.models, model)
+    models = roles.sampling(options.temperature, options.top_p)
+    about = f" with its model {fingerprint(Path(config.model.path))}"
+    about += "".join(f", {r} {getattr(config.models, r)}" for r in config.models.fixed)
+    return {role: replace(one, trainable=False) for role, one in models.items()}, about
 
 
 def _open(where: str, options: EvalOptions) -> tuple[Model, dict[str, Any]]:
@@ -48,6 +77,7 @@ def _open(where: str, options: EvalOptions) -> tuple[Model, dict[str, Any]]:
 def _served(url: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, dict[str, Any]]:
     from recollect.models.connect import connect
     from recollect.policies.client import Endpoint
+    from recollect.policies.estimated import COUNTED, EstimatedTokenizer
     from recollect.policies.served import EndpointPolicy, EndpointSpeaker
 
     endpoint = Endpoint(url, options.served_model, concurrency=max(256, options.concurrency))
@@ -56,7 +86,10 @@ def _served(url: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
     speech = "tokens" if model.exact else "messages"
     policy = model.policy
     assert isinstance(policy, EndpointPolicy | EndpointSpeaker)
-    return model, {"id": policy.model, "url": url, "speech": speech, "window": model.window}
+    facts = {"id": policy.model, "url": url, "speech": speech, "window": model.window}
+    if isinstance(model.renderer.tokenizer, EstimatedTokenizer):
+        facts["tokens"] = COUNTED
+    return model, facts
 
 
 def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, dict[str, Any]]:
@@ -72,12 +105,11 @@ def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
     from recollect.chat.rendering import Renderer
     from recollect.config.engine import ModelConfig
 
-    check_folder(path, "model")
-    loaded = load_model(ModelConfig(path, options.device, threads=options.threads))
+    folder = check_folder(path, "model")
+    loaded = load_model(ModelConfig(str(folder), options.device, threads=options.threads))
     policy = open_sampler(loaded, options.cache_gib)
     window = min(loaded.window, options.window or loaded.window)
     model = Model(policy, Renderer(loaded.tokenizer), False, sampling, window)
-    folder = Path(path)
     return model, {
         "id": folder.resolve().name,
         "folder": path,

@@ -24,10 +24,15 @@ class EvalOptions:
 
     tasks: tuple[str, ...]
     """NAME[:VARIANT,...][@LENGTH,...], such as ruler:niah_multikey_1@8k,64k hotpotqa@7k,28k."""
-    model: str
-    """The address of an OpenAI-compatible server, such as http://localhost:8000/v1, or a folder."""
+    model: str = ""
+    """The address of an OpenAI-compatible server, such as http://localhost:8000/v1, or a folder;
+    with a run among the agents, by default the model that it trained."""
     agents: tuple[str, ...] = ("fold",)
-    """Names, between commas or spaces; your own as module:Name or path/to/file.py:Name."""
+    """Names, between commas or spaces; your own as module:Name or path/to/file.py:Name; the
+    folder of a run stands for its agent with all of its settings."""
+    run_models: bool = True
+    """Whether a run among the agents speaks with the model that it trained; otherwise with --model,
+    like the others."""
     answer_model: str = ""
     """Another model for the role `answer`, which reads the memories; empty takes the same model."""
     n: int = 128

@@ -18,6 +18,7 @@ from recollect.agents.named import agents
 from recollect.config.modules import is_named, load
 from recollect.config.overlay import to_table
 from recollect.config.sources import copy_sources, table_of
+from recollect.config.starting import is_run, starting_point, trained
 from recollect.config.stored import own_sources
 from recollect.errors import UserError
 from recollect.evaluation.assessment import CLOSED_BOOK
@@ -126,6 +127,14 @@ class OfLength(Protocol):
         """Return the family with texts of about this many tokens."""
 
 
+def with_model(options: EvalOptions) -> EvalOptions:
+    """Let the first run among the agents bring the model where none is named."""
+    runs = [name for name in split_names(options.agents) if is_run(name)]
+    if options.model or not runs:
+        return options
+    return replace(options, model=trained(starting_point(runs[0])).model.path)
+
+
 def known_agents(options: EvalOptions) -> dict[str, Agent]:
     """Return every agent by name, with the settings that they share."""
     embed = None
@@ -136,7 +145,10 @@ def known_agents(options: EvalOptions) -> dict[str, Agent]:
         folder = FolderEmbedder(options.embed, _embed_device(options.device))
         folder.check()
         embed = LiveEmbedder(folder)
-    return agents(options.chunk_size, options.max_memory_tokens, options.max_answer_tokens, embed)
+    limits = (options.chunk_size, options.max_memory_tokens, options.max_answer_tokens)
+    known = agents(*limits, embed)
+    named = (name for name in split_names(options.agents) if name not in known)
+    return {**known, **{name: starting_point(name).agent for name in named if is_run(name)}}
 
 
 def embeds(options: EvalOptions) -> bool:
@@ -164,6 +176,7 @@ def default_folder(options: EvalOptions, setup: Setup, own: Own = NOTHING_OWN) -
         options.set,
         options.closed_book,
         *([options.columns] if options.columns else []),
+        *([] if options.run_models else ["--model for all"]),
     )
     brought = [_described(part) for part in (*own.tasks.values(), *own.agents.values())]
     data = [found for found in setup.data.values() if found]
@@ -187,7 +200,10 @@ def enter(
             for role, facts in opened.facts.items()
         },
     }
-    settings = {name: _described(agent) for name, agent in setup.agents.items()}
+    settings = {
+        name: _described(agent) + opened.own_facts.get(name, "")
+        for name, agent in setup.agents.items()
+    }
     sets = {
         name: {
             "family": str(replace(spec, length=None, documents=None)),

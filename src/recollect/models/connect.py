@@ -15,8 +15,8 @@ from recollect.chat.rendering import Renderer, Tokenizer, user
 from recollect.distribution import install
 from recollect.errors import BoundaryError, UserError
 from recollect.foreign import one_line
-from recollect.policies.bytes import Utf8Tokenizer
 from recollect.policies.client import Client, Endpoint, Speech
+from recollect.policies.estimated import EstimatedTokenizer
 from recollect.policies.failures import BadReply, EndpointError, Rejected, ServerError, WrongTokens
 from recollect.policies.http import WireError
 from recollect.policies.presence import find_entry, no_answer
@@ -41,7 +41,7 @@ def connect(
     Its tokenizer is the one given (or in the folder given), else that of the folder which the
     server names, if it is on this machine, else the first of the `known` ones if the server's
     tokens turn out to be the same. One that equals a known one becomes it, so that agents can pass
-    tokens from one model to the other. Without any, tokens are counted in bytes.
+    tokens from one model to the other. Without any, tokens are estimated.
 
     Blocks for as long as the server takes to answer two short requests. The client, with its
     counts of calls, failures and tokens, is `model.policy.client`.
@@ -110,7 +110,7 @@ class _Search:
             if tokenizer is not None and self.speech != "messages":
                 policy = await self._by_tokens(name, tokenizer, guessed)
             policy = policy or await self._by_messages(name)
-            renderer = Renderer(tokenizer or Utf8Tokenizer())
+            renderer = Renderer(tokenizer or EstimatedTokenizer())
             return Model(policy, renderer, False, self.sampling, window)
         finally:
             self.client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -14,6 +15,10 @@ from recollect.files import read_json, refuse_pickles
 from recollect.foreign import storable
 
 FOLDER = "give the folder of a transformers model"
+HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""A model's id on the hub."""
+WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+"""Files of a model: no pickles, and no code."""
 REMEMBERED = 4096
 """Texts whose tokens are kept ..."""
 LONGEST_REMEMBERED = 1 << 16
@@ -136,6 +141,8 @@ def _more_ends(folder: Path) -> list[int]:
 def check_folder(path: str, setting: str = "model.path") -> Path:
     """Return the model folder, or say what is wrong with it."""
     folder = Path(path).expanduser()
+    if not folder.is_dir() and HUB.fullmatch(path) and not folder.parent.is_dir():
+        folder = _from_hub(path, setting)
     if not path or not folder.is_dir():
         raise UserError(
             f"there is no model folder at {path!r}",
@@ -146,6 +153,21 @@ def check_folder(path: str, setting: str = "model.path") -> Path:
     _refuse_code(folder)
     refuse_pickles(folder)
     return folder
+
+
+def _from_hub(name: str, setting: str) -> Path:
+    """Return the folder of a model of the hub: from its cache here, or downloaded."""
+    import huggingface_hub
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(WANTED)))
+    except Exception as error:  # the network, the hub and its cache fail in many ways
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UserError(
+            f"{name!r} is no folder here, and the hub gave no model of that name: {why}",
+            f"check the name and the network, or download the model and give --{setting} its"
+            " folder",
+        ) from None
 
 
 def _refuse_code(folder: Path) -> None:

@@ -14,8 +14,8 @@ from recollect.config.roles import ROLES, ModelsConfig
 from recollect.models.connect import connect, share
 from recollect.models.copies import Snapshot
 from recollect.models.model import LoadedModel, load_model
-from recollect.policies.bytes import Utf8Tokenizer
 from recollect.policies.client import Client
+from recollect.policies.estimated import EstimatedTokenizer
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker
 from recollect.sampler.choice import Sampler, open_sampler
 from recollect.sampler.dense import LocalPolicy
@@ -184,4 +184,5 @@ def _described(role: str, model: Model, value: str) -> list[str]:
 
 def _counter(model: Model) -> str:
     tokenizer = model.renderer.tokenizer
-    return "bytes" if isinstance(tokenizer, Utf8Tokenizer) else "another model's tokenizer"
+    estimated = isinstance(tokenizer, EstimatedTokenizer)
+    return "an estimate of three bytes each" if estimated else "another model's tokenizer"

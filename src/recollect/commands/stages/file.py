@@ -67,6 +67,12 @@ class StagesOptions:
     """Where the folder of all runs goes, instead of what the file says."""
     seed: int | None = None
     """The seed to use instead of the file's."""
+    agent: str = ""
+    """Another agent for all runs: one of ours, module:Name or path/to/file.py:Name ..."""
+    reward: str = ""
+    """... another reward ..."""
+    tasks: str = ""
+    """... and other tasks."""
     end_to_end: bool = True
     """Whether to train both roles at once as well, for comparison."""
     dry_run: bool = False
@@ -89,6 +95,9 @@ def read_plan(options: StagesOptions) -> StagePlan:
     title = _text(table, "name", source, Path(source.name).stem)
     common = preset(_text(table, "preset", source, "two_stage"))
     common = _settings(common, table.get("settings", {}), source.at("settings"))
+    named = {part: getattr(options, part) for part in ("agent", "reward", "tasks")}
+    given = {part: name for part, name in named.items() if name}
+    common = overlay(common, given, lambda part: f"--{part}" if part else "the parts given")
     if options.seed is not None:
         common = replace(common, seed=options.seed)
     runs = options.folder or Path(_text(table, "folder", source, str(common.folder)))

@@ -62,6 +62,13 @@ def model_name(model: dict[str, Any]) -> str:
     return " with ".join(names) or "a model"
 
 
+def counting(model: dict[str, Any]) -> str:
+    """Say what is counted instead of tokens, where no tokenizer is known; else nothing."""
+    own = [model[role] for role in ("memory", "answer") if isinstance(model.get(role), dict)]
+    found = dict.fromkeys(str(one["tokens"]) for one in own if one.get("tokens"))
+    return "; ".join(found)
+
+
 def _moment(created: str) -> str:
     try:
         return datetime.fromisoformat(created).astimezone(UTC).strftime("%d %B %Y, %H:%M UTC")
@@ -82,6 +89,8 @@ def _facts(results: Results) -> list[tuple[str, str]]:
         ("Tokens written", count(sum(cost.tokens for cost in costs) - read)),
         ("Wall time", duration(results.seconds)),
     ]
+    if counting(results.model):
+        facts.append(("Tokens", "estimated"))
     if all(cost.dollars is not None for cost in costs) and costs:
         facts.append(("Price", dollars(sum(cost.dollars or 0.0 for cost in costs))))
     return facts
@@ -94,6 +103,8 @@ def _costs(results: Results, tasks: Sequence[str]) -> list[Block]:
     blocks: list[Block] = [
         Prose("Means per episode, in tokens; memory is its size at the episode's end.")
     ]
+    if how := counting(results.model):
+        blocks.append(Prose(f"{how[0].upper()}{how[1:]}."))
     for task in tasks:
         rows: list[list[Value]] = []
         for cell in results.cells:

@@ -1,0 +1,66 @@
+"""Tokens by estimate: what a server reads, where nobody knows its tokenizer.
+
+A token counts as three bytes. English text has about four to a token, code and numbers about three
+and less, so that what is counted rarely exceeds a window in the server's own tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from recollect.foreign import storable
+from recollect.policies.bytes import END, Utf8Tokenizer
+
+BYTES = 3
+"""Of a token. Ids hold the bytes themselves, so that every text can be read back."""
+COUNTED = "tokens are estimated, at three bytes each, because the served model's tokenizer is not"
+COUNTED += " known here"
+REMEDY = "name its folder with --tokenizer to count in its own tokens"
+
+
+class EstimatedTokenizer(Utf8Tokenizer):
+    """`rendering.Tokenizer` in pieces of up to three bytes, cut between characters."""
+
+    vocab_size = 1 << (8 * BYTES + 1)
+    end_ids: tuple[int, ...] = (0,)
+
+    def encode(self, text: str, control: bool = False) -> list[int]:
+        """Return a token for every three bytes; the end sign is one only if `control`."""
+        if not control:
+            return _pieces(storable(text).encode())
+        first, *rest = text.split(END)
+        return self.encode(first) + [i for piece in rest for i in (0, *self.encode(piece))]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        held = (i.to_bytes(BYTES + 1, "big").lstrip(b"\0")[1:] for i in map(int, ids) if i)
+        return b"".join(held).decode(errors="replace")
+
+    def decode_control(self, token_id: int) -> str:
+        """Return the text of one token."""
+        return END if token_id == 0 else self.decode([token_id])
+
+
+def _pieces(data: bytes) -> list[int]:
+    if data.isascii():
+        whole = len(data) - len(data) % BYTES
+        a, b, c = np.frombuffer(data[:whole], np.uint8).reshape(-1, BYTES).astype(np.int64).T
+        ids: list[int] = (1 << 24 | a << 16 | b << 8 | c).tolist()
+        return ids + ([_id(data[whole:])] if whole < len(data) else [])
+    ids, start = [], 0
+    while start < len(data):
+        end = min(len(data), start + BYTES)
+        while end < len(data) and data[end] & 0xC0 == 0x80 and end > start + 1:
+            end -= 1  # not into a character
+        if end < len(data) and data[end] & 0xC0 == 0x80:  # one of four bytes has to be cut
+            end = start + BYTES
+        ids.append(_id(data[start:end]))
+        start = end
+    return ids
+
+
+def _id(piece: bytes) -> int:
+    """Return the bytes as a number, behind a 1 that keeps their zeros."""
+    return int.from_bytes(b"\1" + piece, "big")
