@@ -61,7 +61,9 @@ def files(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_in_one_line_with_the_fix(files, capsys, engine, case):
     more, said = REFUSED[case]
-    more = [str(DEMO_MODEL) if word == "MODEL" else word for word in more]
+    # A cluster takes fixed models behind a server only; a dry run asks none.
+    fixed = str(DEMO_MODEL) if engine == "embedded" else "http://127.0.0.1:9/v1"
+    more = [fixed if word == "MODEL" else word for word in more]
     assert main(["train", "demo", "--engine", engine, "--dry-run", *more]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 2 and lines[1].startswith("  fix: ")
