@@ -29,7 +29,7 @@ REFUSED = {
     ),
     "another schema": (["--tasks", "parquet:other.parquet"], "has no column for"),
     "two schemas": (["--tasks", "parquet:both"], "has other columns than"),
-    "not parquet": (["--tasks", "parquet:bad.parquet"], "is no Parquet file"),
+    "not parquet": (["--tasks", "parquet:bad.parquet"], "is not a Parquet file"),
     "memory over the window": (["--agent.max-memory-tokens", "9999999"], "window"),
     "a name that leaves": (["--name", "../x"], "names no folder inside"),
     "an empty name": (["--name", ""], "names no folder inside"),
