@@ -31,8 +31,8 @@ REFUSED = {
     "two schemas": (["--tasks", "parquet:both"], "has other columns than"),
     "not parquet": (["--tasks", "parquet:bad.parquet"], "is not a Parquet file"),
     "memory over the window": (["--agent.max-memory-tokens", "9999999"], "window"),
-    "a name that leaves": (["--name", "../x"], "names no folder inside"),
-    "an empty name": (["--name", ""], "names no folder inside"),
+    "a name that leaves": (["--name", "../x"], "is not a folder inside"),
+    "an empty name": (["--name", ""], "is not a folder inside"),
     "a learning role that never speaks": (
         ["--agent", "bad_own.py:silent", "--models.answer", "MODEL"],
         "nothing would be trained",
