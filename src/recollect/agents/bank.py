@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from recollect.agents.bank_prompts import BankPrompts
 from recollect.agents.estimates import Lengths, Work, chat_lengths, said_in_chat
 from recollect.agents.prompts import fill
-from recollect.agents.reading import Span, read_and_ask, spans, windows
+from recollect.agents.reading import Ask, Span, read_and_ask, spans, unasked, windows
 from recollect.agents.resources import Resources
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
@@ -105,19 +105,31 @@ class BankAgent:
 
     async def run(self, task: Task, chats: Chats, memory: BankMemory) -> list[str]:
         """Read the chunks into the memory, asking each question at its position."""
+        passages = PassageIndex(self.tools.passage_size, self.embed)
+
+        async def ask(due: dict[int, Question]) -> dict[int, str]:
+            return await self._ask(due, chats, memory, passages)
+
+        return await self._read_all(task, chats, memory, passages, ask)
+
+    async def read(self, task: Task, chats: Chats, memory: BankMemory) -> None:
+        """Read the chunks into the memory, answering nothing."""
+        passages = PassageIndex(self.tools.passage_size, self.embed)
+        await self._read_all(task, chats, memory, passages, unasked)
+
+    async def _read_all(
+        self, task: Task, chats: Chats, memory: BankMemory, passages: PassageIndex, asks: Ask
+    ) -> list[str]:
         if self.tools.embedding and self.embed is None:
             raise UserError("memory_embedding_retrieve needs an embedder", "set the agent's embed")
         tokenizer = _tokenizer(chats, "memory")
-        passages = PassageIndex(self.tools.passage_size, self.embed)
         steps = spans(task, tokenizer, self.chunk_size, self.max_chunks)
 
         async def read(chunk: list[int], _span: Span, label: str) -> None:
             await self._read(chunk, label, chats, memory)
             passages.read(tokenizer.decode(chunk))
 
-        return await read_and_ask(
-            task, steps, read, lambda due: self._ask(due, chats, memory, passages)
-        )
+        return await read_and_ask(task, steps, read, asks)
 
     async def _read(self, chunk: list[int], label: str, chats: Chats, memory: BankMemory) -> None:
         tools = self.tools.for_reading(memory, lambda: f"{label}, turn {len(chat.context.turns)}")

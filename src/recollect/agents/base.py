@@ -44,6 +44,18 @@ class Remembers(Protocol):
 
 
 @runtime_checkable
+class Reads(Protocol):
+    """An agent whose reading and answering can be told apart: the memory holds all it keeps."""
+
+    async def read(self, task: Task, chats: Chats, memory: Any) -> None:
+        """Read the chunks into the memory; answer nothing.
+
+        The questions, if there are any, are known while reading. `run` on a task without chunks
+        then answers questions from the memory.
+        """
+
+
+@runtime_checkable
 class Bounded(Protocol):
     """An agent that can tell from its settings alone that they do not fit a model."""
 

@@ -18,7 +18,18 @@ from recollect.agents.estimates import (
     text_lengths,
 )
 from recollect.agents.prompts import check_fields, fill, read_templates, solve_from
-from recollect.agents.reading import Span, Window, ask, read_and_ask, spans, tokenizer_of, windows
+from recollect.agents.reading import (
+    UNKNOWN_PROBLEM,
+    Ask,
+    Span,
+    Window,
+    ask,
+    read_and_ask,
+    spans,
+    tokenizer_of,
+    unasked,
+    windows,
+)
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Message, Part, Tokenizer
@@ -56,7 +67,7 @@ class FoldPrompts:
         "\n\n<problem>\n{problem}\n</problem>\n\n"
         "<memory>\n{memory}\n</memory>\n\nYour answer:"
     )
-    unknown_problem: str = "Questions about anything in the text will be asked later."
+    unknown_problem: str = UNKNOWN_PROBLEM
     """Takes the problem's place where the memory is written without knowing it."""
     published: Path | None = None
     """A file of MemAgent's code, recurrent/impls/memory.py: its prompts take the place of
@@ -151,15 +162,22 @@ class FoldAgent:
 
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
         """Fold the chunks into the memory, asking each question at its position."""
+        return await self._fold(task, chats, memory, lambda due: self._ask(due, chats, memory))
+
+    async def read(self, task: Task, chats: Chats, memory: TextMemory) -> None:
+        """Fold the chunks into the memory, answering nothing."""
+        await self._fold(task, chats, memory, unasked)
+
+    async def _fold(self, task: Task, chats: Chats, memory: TextMemory, asks: Ask) -> list[str]:
         problem = "\n".join(q.text for q in task.questions)
-        if not self.query_aware:
+        if not self.query_aware or not task.questions:
             problem = self.prompts.unknown_problem
         steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size, self.max_chunks)
 
         async def read(chunk: list[int], _span: Span, label: str) -> None:
             await self._update(problem, chunk, label, chats, memory)
 
-        return await read_and_ask(task, steps, read, lambda due: self._ask(due, chats, memory))
+        return await read_and_ask(task, steps, read, asks)
 
     async def _update(
         self, problem: str, chunk: list[int], label: str, chats: Chats, memory: TextMemory

@@ -17,7 +17,17 @@ from recollect.agents.estimates import (
 )
 from recollect.agents.fold import NO_MEMORY, FoldPrompts
 from recollect.agents.prompts import check_fields, fill
-from recollect.agents.reading import Span, ask, read_and_ask, spans, tokenizer_of, windows
+from recollect.agents.reading import (
+    UNKNOWN_PROBLEM,
+    Ask,
+    Span,
+    ask,
+    read_and_ask,
+    spans,
+    tokenizer_of,
+    unasked,
+    windows,
+)
 from recollect.agents.tags import choice, part, spoken
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
@@ -127,13 +137,20 @@ class GatedAgent:
 
         Questions that are left when reading ends are answered from the memory as it then is.
         """
-        problem = "\n".join(q.text for q in task.questions)
+        return await self._go(task, chats, memory, lambda due: self._ask(due, chats, memory))
+
+    async def read(self, task: Task, chats: Chats, memory: TextMemory) -> None:
+        """Read until the model has enough, answering nothing."""
+        await self._go(task, chats, memory, unasked)
+
+    async def _go(self, task: Task, chats: Chats, memory: TextMemory, asks: Ask) -> list[str]:
+        problem = "\n".join(q.text for q in task.questions) or UNKNOWN_PROBLEM
         steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size, self.max_chunks)
 
         async def read(chunk: list[int], span: Span, label: str) -> bool:
             return await self._read(problem, chunk, span, label, chats, memory)
 
-        return await read_and_ask(task, steps, read, lambda due: self._ask(due, chats, memory))
+        return await read_and_ask(task, steps, read, asks)
 
     async def _read(
         self,

@@ -30,6 +30,8 @@ PROBLEM = "<problem>\n{problem}\n</problem>\n\nYour answer:"
 FROM_TEXT = f"<text>\n{{text}}\n</text>\n\n{solve_from('the text')}\n\n{PROBLEM}"
 FROM_KNOWLEDGE = f"{solve_from('what you know')}\n\n{PROBLEM}"
 
+UNKNOWN_PROBLEM = "Questions about anything in the text will be asked later."
+"""Replaces the problem where the questions are not known while reading."""
 NOTHING = "(nothing)"
 """Shown where there is no text."""
 
@@ -54,6 +56,11 @@ async def read_and_ask(
         pending = {i: q for i, q in pending.items() if i not in due}
     answers |= await ask(pending)
     return [answers[i] for i in range(len(task.questions))]
+
+
+async def unasked(due: dict[int, Question]) -> dict[int, str]:
+    """Answer nothing: for `read_and_ask` where only reading is wanted."""
+    return dict.fromkeys(due, "")
 
 
 def windows(

@@ -11,7 +11,17 @@ import re
 from dataclasses import dataclass
 
 from recollect.agents.prompts import fill, solve_from
-from recollect.agents.reading import PROBLEM, Span, ask, read_and_ask, spans, tokenizer_of
+from recollect.agents.reading import (
+    PROBLEM,
+    UNKNOWN_PROBLEM,
+    Ask,
+    Span,
+    ask,
+    read_and_ask,
+    spans,
+    tokenizer_of,
+    unasked,
+)
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats, Reply
 from recollect.chat.rendering import Part
@@ -67,13 +77,20 @@ class RollingAgent:
 
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
         """Carry the state through the chunks, asking each question at its position."""
-        problem = "\n".join(q.text for q in task.questions)
+        return await self._carry(task, chats, memory, lambda due: self._ask(due, chats, memory))
+
+    async def read(self, task: Task, chats: Chats, memory: TextMemory) -> None:
+        """Carry the state through the chunks, answering nothing."""
+        await self._carry(task, chats, memory, unasked)
+
+    async def _carry(self, task: Task, chats: Chats, memory: TextMemory, asks: Ask) -> list[str]:
+        problem = "\n".join(q.text for q in task.questions) or UNKNOWN_PROBLEM
         steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size)
 
         async def read(chunk: list[int], _span: Span, label: str) -> None:
             await self._consolidate(problem, chunk, label, chats, memory)
 
-        return await read_and_ask(task, steps, read, lambda due: self._ask(due, chats, memory))
+        return await read_and_ask(task, steps, read, asks)
 
     async def _consolidate(
         self, problem: str, chunk: list[int], label: str, chats: Chats, memory: TextMemory

@@ -1,0 +1,237 @@
+"""The keeper: an agent reads items window by window, and every state of its memory is kept.
+
+A state is named by the agent, the models and all windows read so far. So the same items are never
+read twice, items added later are read on from there, and without an item the memory is the one of a
+reader who never saw it. Knows nothing of servers or files to read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recollect.agents.base import (
+    Agent,
+    Reads,
+    checked_answers,
+    is_ours,
+    open_memory,
+    part_name,
+)
+from recollect.agents.reading import UNKNOWN_PROBLEM, tokenizer_of
+from recollect.chat.chat import Chats, Model
+from recollect.config.modules import sources
+from recollect.errors import UserError
+from recollect.files import plain
+from recollect.foreign import storable
+from recollect.keeping.shelf import Shelf
+from recollect.keeping.windows import Count, Item, Window, digest, pack
+from recollect.memory.base import Memory
+from recollect.memory.text import TextMemory
+from recollect.types import Context, MemoryOp, Question, Task
+
+WINDOW = 5000
+"""Tokens of a window for an agent that does not say how much it reads at a time."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What models were asked for."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+
+    @classmethod
+    def of(cls, contexts: Iterable[Context]) -> Cost:
+        """Add up contexts; a turn reads all that stands before it."""
+        turns = [turn for context in contexts for turn in context.turns]
+        replies = sum(len(turn.token_ids) for turn in turns)
+        return cls(len(turns), sum(turn.start for turn in turns), replies)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.reply_tokens + other.reply_tokens,
+        )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the reading is."""
+
+    window: int
+    """Windows read so far, those of earlier readings included."""
+    windows: int
+    tokens: int
+    """Tokens of the windows read so far ..."""
+    total: int
+    """... and of all."""
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A memory after reading."""
+
+    memory: Memory
+    state: str
+    """Names the agent, the models and all that was read."""
+    windows: int
+    tokens: int
+    read: int = 0
+    """Windows read just now; the others were known."""
+    cost: Cost = Cost()
+    items: tuple[str, ...] = ()
+
+    @property
+    def hash(self) -> str:
+        """The memory's content, hashed."""
+        return memory_hash(self.memory)
+
+
+def memory_hash(memory: Memory) -> str:
+    """Hash what a memory holds."""
+    return digest(json.dumps(memory.snapshot(), sort_keys=True, default=plain))
+
+
+def memory_text(memory: Memory) -> str:
+    """Show a memory as text: for people, and for a model that is not the agent's."""
+    if isinstance(memory, TextMemory):
+        return memory.text
+    found = memory.snapshot()
+    core, notes = found.get("core"), found.get("notes")
+    if isinstance(core, str) and isinstance(notes, dict):
+        return "\n".join([core, *(f"{title}: {text}" for title, text in notes.items())]).strip()
+    return json.dumps(found, ensure_ascii=False, default=plain)
+
+
+def can_keep(agent: Agent) -> bool:
+    """Tell whether an agent keeps what it reads in its memory; of a user's own, assume it does."""
+    return isinstance(agent, Reads) or not is_ours(agent)
+
+
+@dataclass
+class Keeper:
+    """One agent with its models, and the states it has been in."""
+
+    agent: Agent
+    models: Mapping[str, Model]
+    shelf: Shelf
+    identity: str = ""
+    """Names the models, so that another model's memories are not taken for theirs."""
+    on_progress: Callable[[Progress], None] = field(default=lambda _progress: None)
+
+    def __post_init__(self) -> None:
+        if not can_keep(self.agent):
+            raise UserError(
+                f"the agent {part_name(self.agent)} keeps no memory of what it reads",
+                "choose fold, fold_blind, gated, rolling or bank, or an agent of your own",
+            )
+        code = [source.sha256 for source in sources([self.agent])]
+        self.root = digest(repr(self.agent), self.identity, *code)
+        tokenizer = tokenizer_of(self._chats("count"), "memory")
+        self.count: Count = lambda text: len(tokenizer.encode(text))
+        size = getattr(self.agent, "chunk_size", None) or WINDOW
+        self.size = min(size, max(1, self.models["memory"].window // 2))
+
+    async def read(self, items: Iterable[Item], questions: Sequence[Question] = ()) -> Kept:
+        """Read what was not read before; return the memory after all of it."""
+        found = list(pack(items, self.size, self.count))
+        return await self.read_windows(found, questions)
+
+    async def read_windows(
+        self, found: Sequence[Window], questions: Sequence[Question] = ()
+    ) -> Kept:
+        """Read windows; the questions, if any, are known while reading."""
+        known = tuple(questions) if getattr(self.agent, "query_aware", True) else ()
+        states = self.states(found, known)
+        done = next((i for i in range(len(found), 0, -1) if states[i] in self.shelf), 0)
+        memory = self._restored(states[1 : done + 1])
+        cost = Cost()
+        total = sum(window.tokens for window in found)
+        self._tell(found, done, total, memory)
+        for i in range(done, len(found)):
+            cost += await self._step(found[i], states[i : i + 2], known, memory)
+            self._tell(found, i + 1, total, memory)
+        seen = tuple(dict.fromkeys(item for window in found for item in window.items))
+        return Kept(memory, states[-1], len(found), total, len(found) - done, cost, seen)
+
+    def states(self, found: Sequence[Window], known: Sequence[Question] = ()) -> list[str]:
+        """Name the state before every window, and the one after the last."""
+        states = [digest(self.root, *(question.text for question in known))]
+        for window in found:
+            states.append(digest(states[-1], window.text))
+        return states
+
+    async def answer(
+        self, kept: Kept | Memory, questions: Sequence[Question]
+    ) -> tuple[list[str], Cost]:
+        """Answer questions from a memory, which stays as it is."""
+        held = kept.memory if isinstance(kept, Kept) else kept
+        task = Task(digest(memory_hash(held)), (), tuple(questions))
+        memory = held.fork()
+        chats = self._chats("answer", task.id)
+        answers = await self.agent.run(task, chats, memory)
+        return checked_answers(self.agent, answers, len(questions)), Cost.of(chats.contexts)
+
+    async def _step(
+        self, window: Window, states: Sequence[str], known: tuple[Question, ...], memory: Memory
+    ) -> Cost:
+        """Read one window and store the state after it."""
+        before, after = states
+        edits = len(memory.ops)
+        chats = self._chats(after)
+        task = Task(after, (storable(window.text),), known)
+        if isinstance(self.agent, Reads):
+            await self.agent.read(task, chats, memory)
+        else:  # it can only answer as well
+            asked = known or (Question(UNKNOWN_PROBLEM, ()),)
+            await self.agent.run(Task(after, task.chunks, asked), chats, memory)
+        ops = [[op.kind, op.data, op.label] for op in memory.ops[edits:]]
+        record = {"before": before, "items": window.items, "tokens": window.tokens, "ops": ops}
+        self.shelf.save(after, record)
+        return Cost.of(chats.contexts)
+
+    def _restored(self, states: Sequence[str]) -> Memory:
+        """Return the memory of a state: its edits are carried out again."""
+        memory = open_memory(self.agent, Task("kept", (), ()))
+        wanted: list[list[Any]] = []
+        for state in reversed(states):
+            wanted[:0] = self.shelf.load(state)["ops"]
+            if wanted and isinstance(memory, TextMemory):
+                wanted = wanted[-1:]  # each edit replaces the whole text
+                break
+        for kind, data, label in wanted:
+            memory.apply(MemoryOp(kind, data, label))  # type: ignore[attr-defined]
+        return memory
+
+    def _tell(self, found: Sequence[Window], done: int, total: int, memory: Memory) -> None:
+        tokens = sum(window.tokens for window in found[:done])
+        self.on_progress(Progress(done, len(found), tokens, total, memory))
+
+    def _chats(self, *key: str) -> Chats:
+        return Chats(self.models, ("keeping", *key))
+
+
+def memory_from(record: Mapping[str, Any], agent: Agent) -> Memory:
+    """Restore a memory that `memory_record` wrote down."""
+    memory = open_memory(agent, Task("kept", (), ()))
+    try:
+        for kind, data, label in record["ops"]:
+            memory.apply(MemoryOp(str(kind), dict(data), str(label)))  # type: ignore[attr-defined]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"the stored memory is not one of the agent {part_name(agent)} ({error})",
+            "name the agent that wrote it with --agent",
+        ) from error
+    return memory
+
+
+def memory_record(memory: Memory) -> dict[str, Any]:
+    """Write a memory down: the edits that make it again."""
+    ops = memory.ops[-1:] if isinstance(memory, TextMemory) else memory.ops
+    return {"ops": [[op.kind, op.data, op.label] for op in ops]}

@@ -1,0 +1,98 @@
+"""Items to read, packed into windows: what an agent reads at a time.
+
+Windows are filled in order, so a full one stays as it is when items are added at the end. Knows
+nothing of agents or memories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+
+from recollect.foreign import storable
+
+Count = Callable[[str], int]
+"""The number of tokens of a text."""
+
+BREAKS = ("\n\n", "\n", ". ", " ")
+"""Where a long text is cut, the best place first."""
+JOIN = "\n\n"
+_FIRST_GUESS = 4  # characters of a token, until some have been counted
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something to read and, one day, to forget: a message, a note, a file."""
+
+    text: str
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            object.__setattr__(self, "id", digest(self.text))
+
+
+@dataclass(frozen=True)
+class Window:
+    """Text of one or more items, or a part of one."""
+
+    text: str
+    items: tuple[str, ...]
+    """The ids of the items that it shows something of."""
+    tokens: int
+
+
+def digest(*parts: str) -> str:
+    """Name texts by their content."""
+    hashed = sha256()
+    for part in parts:
+        data = storable(part).encode()
+        hashed.update(len(data).to_bytes(8, "little") + data)
+    return hashed.hexdigest()[:32]
+
+
+def pack(items: Iterable[Item], size: int, count: Count) -> Iterator[Window]:
+    """Fill windows of at most `size` tokens with items in order; a longer item is cut."""
+    held: list[str] = []
+    ids: list[str] = []
+    tokens = 0
+    joined = count(JOIN)
+    for item in items:
+        for piece, length in pieces(item.text, size, count):
+            if held and tokens + joined + length > size:
+                yield Window(JOIN.join(held), tuple(dict.fromkeys(ids)), tokens)
+                held, ids, tokens = [], [], 0
+            tokens += length + (joined if held else 0)
+            held.append(piece)
+            ids.append(item.id)
+    if held:
+        yield Window(JOIN.join(held), tuple(dict.fromkeys(ids)), tokens)
+
+
+def pieces(text: str, size: int, count: Count) -> Iterator[tuple[str, int]]:
+    """Cut a text into pieces of at most `size` tokens, at ends of paragraphs where possible."""
+    at = 0
+    guess = size * _FIRST_GUESS
+    while at < len(text):
+        piece = text[at : at + guess]
+        length = count(piece)
+        if length > size and len(piece) > 1:
+            guess = max(1, min(len(piece) - 1, len(piece) * size // length))
+            continue
+        if at + len(piece) < len(text):
+            piece = piece[: _cut(piece)]
+            length = count(piece)
+        if piece.strip():
+            yield piece, length
+        at += len(piece)
+        guess = max(1, len(piece) * size // max(1, length))
+
+
+def _cut(piece: str) -> int:
+    """Return where to end a piece that more text follows: in its second half, if it can be."""
+    for mark in BREAKS:
+        found = piece.rfind(mark)
+        if found > len(piece) // 2:
+            return found + len(mark)
+    return len(piece)
