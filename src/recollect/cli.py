@@ -35,6 +35,7 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
   recollect replay FOLDER [--metrics ...]          score a stored evaluation, or a run's, again
   recollect judge-check --url URL                  how often a judge errs on labelled answers
   recollect stages [FILE.toml|PRESET]              train one role while the other is fixed, and swap
+  recollect ask FILE "QUESTION" --model RUN        read any length of text, answer from memory
   recollect serve CHECKPOINT                       serve a model to OpenAI's clients
   recollect report FOLDER                          write the report of an evaluation or a run
   recollect data NAME --input FILE --output DIR    turn a data set's own files into tasks

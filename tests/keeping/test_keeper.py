@@ -143,7 +143,9 @@ def test_every_agent_with_a_memory_can_keep():
     ):
         own, _ = keeper(Shelf(), reply, agent)
         kept = asyncio.run(own.read([Item(words(60))]))
-        assert kept.windows == (3 if hasattr(agent, "chunk_size") else 1) and memory_text(kept.memory)
+        assert kept.windows == (3 if hasattr(agent, "chunk_size") else 1) and memory_text(
+            kept.memory
+        )
         restored = memory_from(memory_record(kept.memory), agent)
         assert restored.snapshot() == kept.memory.snapshot()
 

@@ -119,6 +119,16 @@ def evaluate(args: list[str]) -> int:
     return run_eval(options, shlex.join(["recollect", "eval", *args]))
 
 
+def ask(args: list[str]) -> int:
+    """Read files and answer questions about them."""
+    with importing():
+        import tyro
+
+        from recollect.commands.ask import AskOptions, run_ask, words_first
+
+    return run_ask(tyro.cli(AskOptions, args=words_first(args), prog="recollect ask"))
+
+
 def replay(args: list[str]) -> int:
     """Score a stored evaluation again."""
     with importing():
@@ -254,6 +264,7 @@ def runs(args: list[str]) -> int:
 VERBS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "eval": evaluate,
+    "ask": ask,
     "serve": serve,
     "replay": replay,
     "judge-check": judge_check,

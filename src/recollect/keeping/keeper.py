@@ -114,6 +114,15 @@ def can_keep(agent: Agent) -> bool:
     return isinstance(agent, Reads) or not is_ours(agent)
 
 
+def window_size(agent: Agent, window: int) -> int:
+    """Return how many tokens an agent reads at a time: a chunk, or what its model has room for."""
+    settings = ("max_memory_tokens", "max_core_tokens", "max_state_tokens")
+    written = max(int(getattr(agent, name, 0)) for name in settings)
+    around = min(256, window // 4)  # the words of the prompt
+    room = window - 2 * written - around
+    return max(1, min(getattr(agent, "chunk_size", None) or WINDOW, room))
+
+
 @dataclass
 class Keeper:
     """One agent with its models, and the states it has been in."""
@@ -135,22 +144,29 @@ class Keeper:
         self.root = digest(repr(self.agent), self.identity, *code)
         tokenizer = tokenizer_of(self._chats("count"), "memory")
         self.count: Count = lambda text: len(tokenizer.encode(text))
-        size = getattr(self.agent, "chunk_size", None) or WINDOW
-        self.size = min(size, max(1, self.models["memory"].window // 2))
+        self.size = window_size(self.agent, self.models["memory"].window)
 
-    async def read(self, items: Iterable[Item], questions: Sequence[Question] = ()) -> Kept:
+    async def read(
+        self,
+        items: Iterable[Item],
+        questions: Sequence[Question] = (),
+        before: Kept | None = None,
+    ) -> Kept:
         """Read what was not read before; return the memory after all of it."""
         found = list(pack(items, self.size, self.count))
-        return await self.read_windows(found, questions)
+        return await self.read_windows(found, questions, before)
 
     async def read_windows(
-        self, found: Sequence[Window], questions: Sequence[Question] = ()
+        self,
+        found: Sequence[Window],
+        questions: Sequence[Question] = (),
+        before: Kept | None = None,
     ) -> Kept:
-        """Read windows; the questions, if any, are known while reading."""
+        """Read windows after what was read `before`; the questions are known while reading."""
         known = tuple(questions) if getattr(self.agent, "query_aware", True) else ()
-        states = self.states(found, known)
+        states = self.states(found, known, before.state if before else "")
         done = next((i for i in range(len(found), 0, -1) if states[i] in self.shelf), 0)
-        memory = self._restored(states[1 : done + 1])
+        memory = self._restored(states[1 : done + 1], before)
         cost = Cost()
         total = sum(window.tokens for window in found)
         self._tell(found, done, total, memory)
@@ -160,9 +176,11 @@ class Keeper:
         seen = tuple(dict.fromkeys(item for window in found for item in window.items))
         return Kept(memory, states[-1], len(found), total, len(found) - done, cost, seen)
 
-    def states(self, found: Sequence[Window], known: Sequence[Question] = ()) -> list[str]:
+    def states(
+        self, found: Sequence[Window], known: Sequence[Question] = (), before: str = ""
+    ) -> list[str]:
         """Name the state before every window, and the one after the last."""
-        states = [digest(self.root, *(question.text for question in known))]
+        states = [digest(self.root, before, *(question.text for question in known))]
         for window in found:
             states.append(digest(states[-1], window.text))
         return states
@@ -196,9 +214,9 @@ class Keeper:
         self.shelf.save(after, record)
         return Cost.of(chats.contexts)
 
-    def _restored(self, states: Sequence[str]) -> Memory:
+    def _restored(self, states: Sequence[str], before: Kept | None = None) -> Memory:
         """Return the memory of a state: its edits are carried out again."""
-        memory = open_memory(self.agent, Task("kept", (), ()))
+        memory = before.memory.fork() if before else open_memory(self.agent, Task("kept", (), ()))
         wanted: list[list[Any]] = []
         for state in reversed(states):
             wanted[:0] = self.shelf.load(state)["ops"]

@@ -1,0 +1,425 @@
+"""`recollect ask`: read files with an agent, keep the memory, answer questions from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.text import Text
+
+from recollect.agents.base import Agent, check_window
+from recollect.bounds import FROM_0, FROM_1, check_bounds
+from recollect.concurrency import Stop
+from recollect.config.parts import agent_named
+from recollect.config.starting import is_run, starting_point, trained
+from recollect.display import open_console
+from recollect.display.figures import count, duration
+from recollect.errors import BoundaryError, UserError
+from recollect.evaluation.models import Opened, open_models
+from recollect.evaluation.options import EvalOptions, choose_agents
+from recollect.files import make_folder, plain, read_json, write_text
+from recollect.foreign import one_line
+from recollect.keeping.evidence import Passage, find_passages
+from recollect.keeping.keeper import (
+    Cost,
+    Keeper,
+    Kept,
+    Progress,
+    can_keep,
+    memory_from,
+    memory_hash,
+    memory_record,
+    memory_text,
+)
+from recollect.keeping.shelf import Shelf
+from recollect.keeping.sources import Document, is_source, read_sources
+from recollect.keeping.windows import digest
+from recollect.memory.base import Memory
+from recollect.rewards.base import Score
+from recollect.rollout import Rollout
+from recollect.types import Episode, Question, Task
+
+FORMAT = 1
+SHOWN = 6
+"""Lines of a memory that are shown while it grows."""
+EVERY = 5.0
+"""Seconds between two lines of progress where there is no screen."""
+
+
+@dataclass(frozen=True)
+class AskOptions:
+    """Read files and answer questions about them, however long they are."""
+
+    words: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE|QUESTION")]
+    """Files, folders, PDF or - for standard input, then questions. Without a question, they are
+    asked for one by one."""
+    model: str = ""
+    """A run, a model folder, or the address of a server such as http://localhost:8000/v1."""
+    agent: str = ""
+    """fold, gated, rolling, bank, rag, ..., module:Name or file.py:Name; the run's own by default,
+    else fold."""
+    set: tuple[str, ...] = ()
+    """Settings of the agent: FIELD=VALUE, such as chunk_size=2000."""
+    memory: Path | None = None
+    """A file for the memory: it is read if it exists, and written after reading."""
+    cache: Path | None = None
+    """Where every state of a memory is kept, so that a text is read only once."""
+    passages: int = 3
+    """How many passages are shown beside an answer."""
+    temperature: float = 0.0
+    json: bool = False
+    """Print one JSON object for each question instead of text."""
+    served_model: str = ""
+    """Which model to ask, if the server has several."""
+    tokenizer: str = ""
+    """A folder with the served model's tokenizer."""
+    window: int | None = None
+    """Tokens a context may hold; by default what the model or the server says."""
+    device: str = "auto"
+    threads: int = 0
+    """CPU threads for a model folder; 0 leaves torch's choice."""
+
+    def __post_init__(self) -> None:
+        check_bounds("", self, passages=FROM_0, temperature=FROM_0, window=FROM_1, threads=FROM_0)
+
+
+def words_first(args: Sequence[str]) -> list[str]:
+    """Put files and questions before the flags: a person writes them anywhere."""
+    words: list[str] = []
+    flags: list[str] = []
+    left = list(args)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("--"):
+            (flags if word in ("-h",) else words).append(word)
+            continue
+        flags.append(word)
+        if word == "--set":
+            while left and "=" in left[0] and not left[0].startswith("--"):
+                flags.append(left.pop(0))
+        elif "=" not in word and word not in ("--json", "--no-json", "--help") and left:
+            flags.append(left.pop(0))
+    return [*words, *flags]
+
+
+def run_ask(options: AskOptions) -> int:
+    """Read, then answer; return the exit status."""
+    console = open_console()
+    sources = [word for word in options.words if is_source(word)]
+    questions = [word for word in options.words if not is_source(word)]
+    stored = _stored(options)
+    options = _as_before(options, stored)
+    if not (sources or stored):
+        raise UserError(
+            "there is nothing to read", "name a file, a folder, or - for standard input"
+        )
+    if not options.model:
+        raise UserError("there is no model to ask", "name a run, a folder or a server with --model")
+    documents = read_sources(sources)
+    if documents and not options.json:
+        named = ", ".join(one_line(document.name, 60) for document in documents[:3])
+        more = f" and {len(documents) - 3} more" if len(documents) > 3 else ""
+        words = sum(len(document.text.split()) for document in documents)
+        console.print(f"{named}{more}: {count(words)} words", style="dim", highlight=False)
+    with console.status("loading the model"):
+        reader = Reader.open(options)
+    asking = Asking(reader, documents, options, console, stored)
+    try:
+        return Stop().run(asking.run(questions))
+    except BoundaryError as error:
+        raise UserError(
+            f"the reading stopped: {one_line(str(error), 300)}",
+            "type the same command again: it continues with the first window that was not read",
+        ) from error
+    except KeyboardInterrupt:
+        if not options.json:
+            console.print("stopped; the same command continues from here", style="dim")
+        raise
+
+
+@dataclass(frozen=True)
+class Reader:
+    """An agent and its models."""
+
+    agent: Agent
+    opened: Opened
+
+    @classmethod
+    def open(cls, options: AskOptions) -> Reader:
+        """Open the model that is named, and the agent that reads with it."""
+        model, own = options.model, None
+        if _is_trained(model):
+            config = trained(starting_point(model))
+            model, own = config.model.path, config.agent
+        agent = agent_named(options.agent or "fold", own) if options.agent or not own else own
+        if options.set:
+            settings = [f"agent.{setting}" for setting in options.set]
+            agent = choose_agents(["agent"], {"agent": agent}, settings)["agent"]
+        opened = open_models(
+            EvalOptions(
+                (), model, temperature=options.temperature, served_model=options.served_model,
+                tokenizer=options.tokenizer, window=options.window, device=options.device,
+                threads=options.threads,
+            )
+        )  # fmt: skip
+        return cls(_fitting(agent, opened), opened)
+
+    def keeper(self, cache: Path | None) -> Keeper:
+        """Return what reads and keeps."""
+        identity = json.dumps(self.opened.facts, sort_keys=True, default=plain)
+        folder = cache or default_cache()
+        return Keeper(self.agent, self.opened.models, Shelf(folder), identity)
+
+
+def _is_trained(model: str) -> bool:
+    """Tell a run from a model folder, which has a config.json as well, and from an address."""
+    if model.startswith(("http://", "https://")):
+        return False
+    return is_run(model) and not (Path(model).expanduser() / "tokenizer_config.json").exists()
+
+
+def _fitting(agent: Agent, opened: Opened) -> Agent:
+    """Let an agent read and write less at a time where its usual amounts do not fit the window."""
+    window = opened.models["memory"].window
+    try:
+        check_window(agent, window)
+        return agent
+    except UserError:
+        sizes = {spec.name: getattr(agent, spec.name) for spec in fields(agent)}  # type: ignore[arg-type]
+        limits = [name for name in sizes if name.startswith("max_") and name.endswith("_tokens")]
+        smaller = {name: min(sizes[name], max(1, window // 8)) for name in limits}
+        written = max((size for name, size in smaller.items() if "answer" not in name), default=0)
+        smaller["chunk_size"] = max(1, window - 2 * written - 256)
+        fitted: Agent = replace(agent, **smaller)  # type: ignore[type-var]
+        check_window(fitted, window)
+        return fitted
+
+
+def default_cache() -> Path:
+    """Return where memories are kept if nothing else is said."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "recollect" / "memories"
+
+
+@dataclass
+class Asking:
+    """One command: what it reads, what it asks, what it shows."""
+
+    reader: Reader
+    documents: Sequence[Document]
+    options: AskOptions
+    console: Console
+    stored: dict[str, Any] | None = None
+    cost: Cost = Cost()
+    started: float = field(default_factory=time.monotonic)
+
+    async def run(self, questions: Sequence[str]) -> int:
+        """Read, save, answer."""
+        if not can_keep(self.reader.agent):
+            return await self._at_once(questions)
+        keeper = self.reader.keeper(self.options.cache)
+        kept = await self._read(keeper, [Question(text, ()) for text in questions])
+        if self.options.memory:
+            self._save(kept)
+        for text in questions or _typed(self.console):
+            started = time.monotonic()
+            answers, cost = await keeper.answer(kept, [Question(text, ())])
+            spent = time.monotonic() - started
+            await self._show(text, answers[0], cost, spent, kept)
+        return 0
+
+    async def _read(self, keeper: Keeper, questions: Sequence[Question]) -> Kept:
+        before = self._before()
+        if before and not self.documents:
+            return before
+        with Watching(self.console, quiet=self.options.json) as watching:
+            keeper.on_progress = watching
+            items = [document.item for document in self.documents]
+            kept = await keeper.read(items, questions, before)
+        self.cost = kept.cost
+        if not self.options.json:
+            self.console.print(self._reading(kept), style="dim", highlight=False)
+        return kept
+
+    def _reading(self, kept: Kept) -> str:
+        known = kept.windows - kept.read
+        line = f"read {count(kept.tokens)} tokens in {kept.windows} windows"
+        if known:
+            line += f", {known} of them before"
+        spent = duration(time.monotonic() - self.started)
+        return f"{line}; memory {kept.hash[:12]}; {_price(kept.cost)}; {spent}"
+
+    def _before(self) -> Kept | None:
+        if not self.stored:
+            return None
+        memory = memory_from(self.stored["memory"], self.reader.agent)
+        if memory_hash(memory) != self.stored.get("hash"):
+            raise UserError(
+                f"{self.options.memory} does not hold what its hash says",
+                "restore it from a copy, or read the text again",
+            )
+        return Kept(memory, str(self.stored.get("state", "")), 0, 0)
+
+    async def _at_once(self, questions: Sequence[str]) -> int:
+        """Let an agent that keeps nothing read and answer in one go."""
+        if self.options.memory:
+            raise UserError(
+                "this agent keeps no memory that could be saved", "leave --memory out, or use fold"
+            )
+        texts = list(questions or _typed(self.console))
+        asked = tuple(Question(text, ()) for text in texts)
+        task = Task(digest(*texts), [document.text for document in self.documents], asked)
+        rollout = Rollout(self.reader.agent, self.reader.opened.models, _unrewarded)
+        with self.console.status("reading"):
+            episode = await rollout.episode(task, 0, ("ask",))
+        if episode.failure:
+            raise UserError(
+                f"the agent failed: {one_line(str(episode.failure.message), 300)}",
+                "choose another agent with --agent, such as fold",
+            )
+        cost = Cost.of(episode.contexts)
+        for text, answer in zip(texts, episode.answers, strict=True):
+            await self._show(text, answer, cost, episode.seconds, None)
+        return 0
+
+    async def _show(
+        self, question: str, answer: str, cost: Cost, seconds: float, kept: Kept | None
+    ) -> None:
+        found = await find_passages(self.documents, question, answer, self.options.passages)
+        if self.options.json:
+            record = {
+                "question": question,
+                "answer": answer,
+                "passages": [asdict(passage) for passage in found],
+                "memory": {"hash": kept.hash, "state": kept.state} if kept else None,
+                "cost": {"reading": asdict(self.cost), "answer": asdict(cost), "seconds": seconds},
+            }
+            self.console.print(
+                json.dumps(record), soft_wrap=True, markup=False, highlight=False, emoji=False
+            )
+            return
+        self.console.print(Text(f"\n{question}", "bold"))
+        self.console.print(Text(answer.strip() or "(no answer)"))
+        for passage in found:
+            self.console.print(Text(_cited(passage), "dim"))
+        self.console.print(f"{_price(cost)}, {seconds:.1f} s", style="dim", highlight=False)
+
+    def _save(self, kept: Kept) -> None:
+        assert self.options.memory is not None
+        names = [{"name": d.name, "sha256": d.item.id} for d in self.documents]
+        record = {
+            "format": FORMAT,
+            "model": self.options.model,
+            "agent": self.options.agent,
+            "set": list(self.options.set),
+            "state": kept.state,
+            "hash": kept.hash,
+            "sources": [*((self.stored or {}).get("sources") or []), *names],
+            "text": memory_text(kept.memory),
+            "memory": memory_record(kept.memory),
+        }
+        make_folder(self.options.memory.parent)
+        write_text(self.options.memory, json.dumps(record, default=plain, indent=1) + "\n")
+
+
+async def _unrewarded(episode: Episode, memory: Memory) -> Score:
+    return Score(0.0)
+
+
+@dataclass
+class Watching:
+    """Shows the memory while it changes, and how long reading will still take."""
+
+    console: Console
+    quiet: bool = False
+    started: float = field(default_factory=time.monotonic)
+    _first: int | None = None
+    _told: float = 0.0
+    _live: Live | None = None
+
+    def __enter__(self) -> Watching:
+        if self.console.is_terminal and not self.quiet:
+            self._live = Live(console=self.console, transient=True, refresh_per_second=8)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        """Take the next state."""
+        if self._first is None:
+            self._first = progress.tokens
+        line = f"{progress.window} of {progress.windows} windows{self._left(progress)}"
+        if self._live:
+            bar = ProgressBar(max(1, progress.total), progress.tokens, width=40)
+            lines = memory_text(progress.memory).strip().splitlines()[-SHOWN:]
+            shown = Text("\n".join(one_line(text, 200) for text in lines), "italic")
+            self._live.update(Group(Text(line), bar, shown))
+        elif not self.quiet and time.monotonic() - self._told > EVERY:
+            self._told = time.monotonic()
+            self.console.print(line, style="dim", highlight=False)
+
+    def _left(self, progress: Progress) -> str:
+        done = progress.tokens - (self._first or 0)
+        if not done or progress.tokens >= progress.total:
+            return ""
+        spent = time.monotonic() - self.started
+        left = spent / done * (progress.total - progress.tokens)
+        return f", {duration(left)} left"
+
+
+def _price(cost: Cost) -> str:
+    calls = "1 call" if cost.calls == 1 else f"{count(cost.calls)} calls"
+    return f"{calls}, {count(cost.prompt_tokens)} tokens in, {count(cost.reply_tokens)} out"
+
+
+def _cited(passage: Passage) -> str:
+    where = f"{one_line(passage.document, 60)}, {passage.place:.0%}"
+    return f"  [{where}] {one_line(passage.text, 240)}"
+
+
+def _typed(console: Console) -> Iterator[str]:
+    """Ask the person for questions until there are none."""
+    while True:
+        if sys.stdin.isatty():
+            console.print("question (empty ends): ", end="", style="bold")
+        line = sys.stdin.readline()
+        if not line.strip():
+            return
+        yield line.strip()
+
+
+def _stored(options: AskOptions) -> dict[str, Any] | None:
+    """Return what a memory file holds; None if it is to be written yet."""
+    path = options.memory
+    if path is None or not path.exists():
+        return None
+    fix = "restore it from a copy, or name another file"
+    record = read_json(path, fix)
+    if record.get("format") != FORMAT or not isinstance(record.get("memory"), dict):
+        raise UserError(f"{path} is not a memory that recollect ask has saved", fix)
+    return record
+
+
+def _as_before(options: AskOptions, stored: dict[str, Any] | None) -> AskOptions:
+    """Take the model and the agent from a stored memory where none is named."""
+    if not stored:
+        return options
+    return replace(
+        options,
+        model=options.model or str(stored.get("model", "")),
+        agent=options.agent or str(stored.get("agent", "")),
+        set=options.set or tuple(map(str, stored.get("set") or ())),
+    )

@@ -1,0 +1,147 @@
+"""`recollect ask`: a text is read once, the memory is kept, and many questions are answered."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from recollect.cli import main
+from recollect.config.presets import DEMO_MODEL
+from tests.support.chat_server import chat_server
+
+SMALL = ["--set", "chunk_size=300", "max_memory_tokens=100", "max_answer_tokens=50"]
+
+
+def respond(text: str) -> str:
+    """Remember every name with a capital A; answer with the memory."""
+    if "<section>" in text:
+        section = text.partition("<section>")[2].partition("</section>")[0]
+        memory = text.partition("<memory>\n")[2].partition("\n</memory>")[0]
+        kept = [] if memory == "No previous memory" else memory.split()
+        found = [word for word in section.split() if word.startswith("A")]
+        return " ".join(dict.fromkeys([*kept, *found])) or "nothing"
+    return "They are " + text.partition("<memory>\n")[2].partition("\n</memory>")[0]
+
+
+@pytest.fixture
+def book(tmp_path):
+    path = tmp_path / "book.txt"
+    chapters = [
+        f"{name} lives by the sea. " + "It rained. " * 60 for name in ("Anna", "Abel", "Ada")
+    ]
+    path.write_text("\n\n".join(chapters))
+    return path
+
+
+def ask(capsys, *args, status=0) -> str:
+    assert main(["ask", *map(str, args)]) == status
+    out = capsys.readouterr()
+    return out.out if not status else out.err
+
+
+def readings(server) -> int:
+    return sum("<section>" in text for text in server.texts)
+
+
+def test_a_text_is_read_once_and_a_saved_memory_answers_without_it(book, tmp_path, capsys):
+    memory, cache = tmp_path / "memory.json", ["--cache", tmp_path / "cache"]
+    with chat_server(respond) as server:
+        first = ask(
+            capsys, book, "Who lives here?", "--model", server.url, *SMALL, *cache,
+            "--memory", memory,
+        )  # fmt: skip
+        assert "They are Anna Abel Ada" in first and "book.txt, 0%" in first
+        windows = readings(server)
+        assert windows > 5 and "tokens in" in first
+        again = ask(capsys, "--memory", memory, "Who lives here?", "And who else?")
+        assert again.count("They are Anna Abel Ada") == 2 and readings(server) == windows
+        ask(capsys, book, "Who lives here?", "--model", server.url, *SMALL, *cache)
+        assert readings(server) == windows
+        more = tmp_path / "more.txt"
+        more.write_text("Agnes came later.")
+        grown = ask(capsys, more, "Who now?", "--memory", memory, *cache)
+        assert "Anna Abel Ada Agnes" in grown and readings(server) == windows + 1
+    record = json.loads(memory.read_text())
+    assert [source["name"] for source in record["sources"]] == ["book.txt", "more.txt"]
+
+
+def test_a_memory_that_was_changed_by_hand_is_refused(book, tmp_path, capsys):
+    memory = tmp_path / "memory.json"
+    with chat_server(respond) as server:
+        ask(capsys, book, "Who?", "--model", server.url, *SMALL, "--cache", tmp_path / "c",
+            "--memory", memory)  # fmt: skip
+        memory.write_text(memory.read_text().replace("Abel", "Cain"))
+        assert "does not hold what its hash says" in ask(
+            capsys, "--memory", memory, "Who?", status=2
+        )
+
+
+def test_answers_as_json_and_folders_and_standard_input(book, tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "folder"
+    (folder / "deep").mkdir(parents=True)
+    book.rename(folder / "deep" / "book.txt")
+    (folder / "picture.png").write_bytes(b"\x89PNG\0\0")
+    (folder / ".hidden").write_text("Adam")
+    with chat_server(respond) as server:
+        options = ["--model", server.url, *SMALL, "--json", "--cache", tmp_path / "c"]
+        found = json.loads(ask(capsys, folder, "Who?", *options))
+        assert found["answer"] == "They are Anna Abel Ada" and found["cost"]["answer"]["calls"] == 1
+        assert {p["document"] for p in found["passages"]} == {os.path.join("deep", "book.txt")}
+        monkeypatch.setattr(
+            "sys.stdin", io.TextIOWrapper(io.BytesIO("Aki \ud83d".encode("utf-8", "surrogatepass")))
+        )
+        assert "Aki" in json.loads(ask(capsys, "-", "Who is it?", *options))["answer"]
+
+
+def test_an_agent_that_keeps_nothing_reads_at_once(book, tmp_path, capsys):
+    with chat_server(lambda text: "Anna" if "Anna" in text else "no") as server:
+        assert "Anna" in ask(capsys, book, "Who is Anna?", "--model", server.url, "--agent", "rag")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["missing.txt", "Who?"], "there is no file missing.txt"),
+        (["Who is it?"], "there is nothing to read"),
+        (["{book}", "Who is it?"], "there is no model to ask"),
+        (["{book}", "Who?", "--model", "nowhere"], "nowhere"),
+        (["{book}", "Who?", "--model", "{demo}", "--agent", "fould"], "fould"),
+        (["{book}", "--memory", "{book}", "Who is it?"], "cannot be read"),
+    ],
+)
+def test_mistakes_are_one_message(args, message, book, capsys):
+    filled = [word.format(book=book, demo=DEMO_MODEL) for word in args]
+    error = ask(capsys, *filled, status=2)
+    assert message in error and "fix:" in error and "Traceback" not in error
+
+
+def test_a_killed_reading_continues(book, tmp_path):
+    """The demo's own model, killed while it reads, reads the rest and says the same."""
+    book.write_text(book.read_text() * 4)
+    command = [
+        sys.executable, "-m", "recollect", "ask", str(book), "Who lives here?", "--json",
+        "--model", str(DEMO_MODEL), "--set", "max_memory_tokens=8", "max_answer_tokens=4",
+        "--threads", "1", "--cache",
+    ]  # fmt: skip
+    states = tmp_path / "killed"
+    running = subprocess.Popen([*command, str(states)], stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 60
+    while time.monotonic() < end and len(list(states.glob("*.json"))) < 3:
+        time.sleep(0.02)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    known = len(list(states.glob("*.json")))
+    assert known >= 3
+    answers = [
+        json.loads(subprocess.run([*command, str(where)], capture_output=True, check=True).stdout)
+        for where in (states, tmp_path / "whole")
+    ]
+    assert answers[0]["memory"] == answers[1]["memory"]
+    assert answers[0]["answer"] == answers[1]["answer"]
+    calls = [answer["cost"]["reading"]["calls"] for answer in answers]
+    assert calls[0] == calls[1] - known
