@@ -23,7 +23,7 @@ from recollect.concurrency import Stop
 from recollect.config.parts import agent_named
 from recollect.config.starting import is_run, starting_point, trained
 from recollect.display import open_console
-from recollect.display.figures import count, duration
+from recollect.display.numbers import count, duration
 from recollect.errors import BoundaryError, UserError
 from recollect.evaluation.models import Opened, open_models
 from recollect.evaluation.options import EvalOptions, choose_agents
