@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from threading import Event
 
 import pytest
 
@@ -123,11 +124,14 @@ def test_mistakes_are_one_message(args, message, book, capsys):
 def test_a_killed_reading_continues(book, tmp_path, capsys):
     killed, whole = tmp_path / "killed", tmp_path / "whole"
 
-    def slowly(text: str) -> str:
-        time.sleep(0.05)
+    gone = Event()
+
+    def until_killed(text: str) -> str:
+        if readings(server) > 4:
+            gone.wait(60)
         return respond(text)
 
-    with chat_server(slowly) as server:
+    with chat_server(until_killed) as server:
         args = [str(book), "Who lives here?", "--json", "--model", server.url, *SMALL, "--cache"]
         command = [sys.executable, "-m", "recollect", "ask", *args, str(killed)]
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -136,6 +140,7 @@ def test_a_killed_reading_continues(book, tmp_path, capsys):
             time.sleep(0.01)
         running.send_signal(signal.SIGKILL)
         running.wait()
+        gone.set()
         known = len(list(killed.glob("*.json")))
         answers = [json.loads(ask(capsys, *args, where)) for where in (killed, whole)]
     calls = [answer["cost"]["reading"]["calls"] for answer in answers]
