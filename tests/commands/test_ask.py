@@ -136,12 +136,12 @@ def test_a_killed_reading_continues(book, tmp_path, capsys):
         command = [sys.executable, "-m", "recollect", "ask", *args, str(killed)]
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         end = time.monotonic() + 60
-        while time.monotonic() < end and len(list(killed.glob("*.json"))) < 3:
+        while time.monotonic() < end and len(list(killed.glob("[!.]*.json"))) < 3:
             time.sleep(0.01)
         running.send_signal(signal.SIGKILL)
         running.wait()
         gone.set()
-        known = len(list(killed.glob("*.json")))
+        known = len(list(killed.glob("[!.]*.json")))
         answers = [json.loads(ask(capsys, *args, where)) for where in (killed, whole)]
     calls = [answer["cost"]["reading"]["calls"] for answer in answers]
     assert 3 <= known < calls[1] and calls[0] == calls[1] - known
