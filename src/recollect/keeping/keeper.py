@@ -22,7 +22,7 @@ from recollect.agents.base import (
 )
 from recollect.agents.reading import UNKNOWN_PROBLEM, tokenizer_of
 from recollect.chat.chat import Chats, Model
-from recollect.config.modules import sources
+from recollect.config.sources import sources
 from recollect.errors import UserError
 from recollect.files import plain
 from recollect.foreign import storable
