@@ -45,7 +45,7 @@ class Remembers(Protocol):
 
 @runtime_checkable
 class Reads(Protocol):
-    """An agent whose reading and answering can be told apart: the memory holds all it keeps."""
+    """An agent that can read without answering: its memory holds everything it keeps."""
 
     async def read(self, task: Task, chats: Chats, memory: Any) -> None:
         """Read the chunks into the memory; answer nothing.

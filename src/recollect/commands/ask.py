@@ -139,7 +139,7 @@ def run_ask(options: AskOptions) -> int:
     except BoundaryError as error:
         raise UserError(
             f"the reading stopped: {one_line(str(error), 300)}",
-            "type the same command again: it continues with the first window that was not read",
+            "run the same command again: it continues with the first window that was not read",
         ) from error
     except KeyboardInterrupt:
         if not options.json:
@@ -391,7 +391,7 @@ def _cited(passage: Passage) -> str:
 
 
 def _typed(console: Console) -> Iterator[str]:
-    """Ask the person for questions until there are none."""
+    """Ask the person for questions until a line is empty."""
     while True:
         if sys.stdin.isatty():
             console.print("question (empty ends): ", end="", style="bold")

@@ -46,7 +46,7 @@ class Cost:
 
     @classmethod
     def of(cls, contexts: Iterable[Context]) -> Cost:
-        """Add up contexts; a turn reads all that stands before it."""
+        """Add up contexts; a turn reads everything before it."""
         turns = [turn for context in contexts for turn in context.turns]
         replies = sum(len(turn.token_ids) for turn in turns)
         return cls(len(turns), sum(turn.start for turn in turns), replies)
