@@ -30,13 +30,12 @@ def fingerprint(family: TaskFamily) -> str:
 
     A family without `data_files` is known by every file that one of its settings names.
     """
+    named: list[Path] = []
     if isinstance(family, ReadsFiles):
         named = list(family.data_files())
     elif is_dataclass(family):
         values = [getattr(family, f.name) for f in fields(family)]
         named = [value for value in values if isinstance(value, Path) and value.exists()]
-    else:
-        named = []
     held = [(str(path.relative_to(root)), _content(path)) for root in named for path in _all(root)]
     return hashlib.sha256(json.dumps(held).encode()).hexdigest()[:16] if held else ""
 
