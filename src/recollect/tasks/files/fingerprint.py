@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from recollect.errors import UserError
-from recollect.tasks.base import TaskFamily
 from recollect.tasks.files.manifest import sha256
 
 
@@ -25,7 +24,7 @@ class ReadsFiles(Protocol):
         """Return files, and folders of which every file counts."""
 
 
-def fingerprint(family: TaskFamily) -> str:
+def fingerprint(family: object) -> str:
     """Return a hash of all that a family reads; empty where it reads nothing.
 
     A family without `data_files` is known by every file that one of its settings names.
