@@ -28,6 +28,8 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
   recollect train RUN [--any.setting value]        continue a run from its folder
   recollect train FILE.toml|.yaml                  an experiment: settings, seeds, a grid, one table
   recollect runs [FOLDER]                          list the runs: score, steps, state
+  recollect view [FOLDER ...] [--export FILE]      see what memories kept and lost, in a page
+  recollect compare A B                            two evaluations or checkpoints, paired by task
   recollect train PRESET --engine verl [...] [-- verl's own settings]     the same on a Ray cluster
   recollect eval RUN [--model ...] [--n ...]       held-out accuracy of a run's model, as it trained
   recollect eval PRESET [--any.setting value]      the same with a preset's settings

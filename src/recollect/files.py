@@ -107,6 +107,18 @@ def lock(folder: Path) -> IO[bytes]:
     return file
 
 
+def is_locked(folder: Path) -> bool:
+    """Tell whether a process holds a folder; nothing is written into it."""
+    try:
+        with open(folder / ".lock", "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # never locked, or not to be read
+        return False
+    return False
+
+
 def refuse_pickles(folder: Path) -> None:
     """Refuse a model folder whose weights are pickles alone: reading one runs what it says."""
     pickles = sorted(p.name for p in folder.iterdir() if p.suffix in (".bin", ".pt", ".pth"))

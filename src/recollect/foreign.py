@@ -11,7 +11,7 @@ import html
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
@@ -123,17 +123,24 @@ def _is_secret(value: str) -> bool:
 
 def shown(text: str) -> str:
     """Return text that is safe to show: lines and tabs stay, control characters are removed."""
-    text = redact(text)
+    return inert(redact(text))
+
+
+def inert(text: str) -> str:
+    """Return text that cannot act on a screen, with its secrets if there are any.
+
+    Our own files hold none: they were taken out as the text was written.
+    """
     if text.isascii() and text.isprintable():
         return text
     return _UNSAFE.sub(BROKEN, text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def one_line(text: str, limit: int = 0) -> str:
+def one_line(text: str, limit: int = 0, clean: Callable[[str], str] = shown) -> str:
     """Return text that is safe to show on one line, its middle cut at `limit` characters."""
     if limit and len(text) > 64 * limit:
         text = f"{text[: 32 * limit]} {text[-32 * limit :]}"  # only the ends can be seen
-    line = shown(" ".join(text.split()))
+    line = clean(" ".join(text.split()))
     if not line.isprintable():  # what joins letters, or is no letter yet, has no place in a table
         line = "".join(char if char.isprintable() else BROKEN for char in line)
     if not limit or len(line) <= limit:

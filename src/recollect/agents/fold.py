@@ -174,17 +174,24 @@ class FoldAgent:
             problem = self.prompts.unknown_problem
         steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size, self.max_chunks)
 
-        async def read(chunk: list[int], _span: Span, label: str) -> None:
-            await self._update(problem, chunk, label, chats, memory)
+        async def read(chunk: list[int], span: Span, label: str) -> None:
+            await self._update(problem, chunk, label, chats, memory, span)
 
         return await read_and_ask(task, steps, read, asks)
 
     async def _update(
-        self, problem: str, chunk: list[int], label: str, chats: Chats, memory: TextMemory
+        self,
+        problem: str,
+        chunk: list[int],
+        label: str,
+        chats: Chats,
+        memory: TextMemory,
+        span: Span | None = None,
     ) -> None:
         template = self.prompts.text(self.order)
         prompt = fill(template, problem=problem, chunk=chunk, memory=_shown(memory))
         chat = chats.open("memory", label=label)
+        chat.context.chunks = span
         reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
         memory.replace(reply.text, reply.token_ids, label)
 

@@ -23,7 +23,7 @@ from recollect.agents.reading import (
     unasked,
 )
 from recollect.bounds import FROM_1, check_bounds
-from recollect.chat.chat import Chats, Reply
+from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Part
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
@@ -87,19 +87,20 @@ class RollingAgent:
         problem = "\n".join(q.text for q in task.questions) or UNKNOWN_PROBLEM
         steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size)
 
-        async def read(chunk: list[int], _span: Span, label: str) -> None:
-            await self._consolidate(problem, chunk, label, chats, memory)
+        async def read(chunk: list[int], span: Span, label: str) -> None:
+            chat = chats.open("memory", label=label)
+            chat.context.chunks = span
+            await self._consolidate(problem, chunk, chat, memory)
 
         return await read_and_ask(task, steps, read, asks)
 
     async def _consolidate(
-        self, problem: str, chunk: list[int], label: str, chats: Chats, memory: TextMemory
+        self, problem: str, chunk: list[int], chat: Chat, memory: TextMemory
     ) -> None:
-        chat = chats.open("memory", label=label)
         prompt = fill(UPDATE, problem=problem, chunk=chunk, memory=_shown(memory))
         reply = await chat.say(prompt, max_tokens=self.max_state_tokens)
         chat.context.counts["untagged"] = int(not _STATE.search(reply.text))
-        keep(memory, reply, label)
+        keep(memory, reply, chat.context.label)
 
     async def _ask(
         self, questions: dict[int, Question], chats: Chats, memory: TextMemory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -99,6 +100,9 @@ def _train(
         )
     report = make_report(config, run, outcome)
     run.write_text("report.md", report_markdown(report))
+    if outcome.lengths:
+        measured = {times: dataclasses.asdict(own) for times, own in outcome.lengths.items()}
+        run.write_text("lengths.json", json.dumps(measured, indent=1) + "\n")
     console.print(report_card(report))
     return TrainResult(run.folder, outcome.step, True, config, report, outcome.groups)
 

@@ -261,6 +261,34 @@ def runs(args: list[str]) -> int:
     return show_runs(Path(args[0] if args else "runs"), open_console())
 
 
+def view(args: list[str]) -> int:
+    """Look at runs and evaluations in a page."""
+    with importing():
+        import tyro
+
+        from recollect.commands.view import ViewOptions, run_view
+
+    options = tyro.cli(ViewOptions, args=args, prog="recollect view")
+    if options.export is None:
+        with importing("the viewer's server", "view"):
+            import starlette  # noqa: F401
+            import uvicorn  # noqa: F401
+    return run_view(options)
+
+
+def compare(args: list[str]) -> int:
+    """Compare two evaluations or checkpoints, paired by task."""
+    with importing():
+        import tyro
+
+        from recollect.commands.view import CompareOptions, run_compare
+        from recollect.display import open_console
+
+    return run_compare(
+        tyro.cli(CompareOptions, args=args, prog="recollect compare"), open_console()
+    )
+
+
 VERBS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "eval": evaluate,
@@ -271,6 +299,8 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "report": report,
     "stages": stages,
     "runs": runs,
+    "view": view,
+    "compare": compare,
     "data": data,
     "doctor": doctor,
 }

@@ -1,11 +1,12 @@
 """One line of episodes.jsonl: all that an episode said and spent, and all that scoring it needs.
 
 The text of a task is not stored, only its hash: the family makes it again. Neither are prompts,
-which follow from the task and the replies.
+which follow from the task and the replies. An edit of the memory that is a reply names that reply.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +14,7 @@ from recollect.chat.rendering import Tokenizer
 from recollect.evaluation.calls import Calls
 from recollect.evaluation.jobs import Job
 from recollect.evaluation.texts import TaskText
-from recollect.types import Context, Episode, Question, Task
+from recollect.types import Context, Episode, MemoryOp, Question, Task
 
 Record = dict[str, Any]
 
@@ -27,6 +28,7 @@ def episode_record(
 ) -> Record:
     """Return an episode as plain data."""
     task = episode.task
+    contexts = [_context(c, tokenizers[c.role]) for c in episode.contexts]
     return {
         "id": job.id,
         "task": job.task,
@@ -46,7 +48,8 @@ def episode_record(
         "replayed": calls.replayed,
         **({"told": calls.counted} if calls.counted else {}),
         "memory": {name: round(size) for name, size in episode.scores.items()},
-        "contexts": [_context(c, tokenizers[c.role]) for c in episode.contexts],
+        "ops": _ops(episode.ops, contexts),
+        "contexts": contexts,
     }
 
 
@@ -95,9 +98,27 @@ def _context(context: Context, tokenizer: Tokenizer) -> Record:
         "label": context.label,
         "question": context.question,
         "counts": context.counts,
+        "chunks": context.chunks,
     }
     # Where a server refused the first call there are no turns, and that is told too.
     return {**{name: value for name, value in kept.items() if value or value == 0}, "turns": turns}
+
+
+def _ops(ops: Sequence[MemoryOp], contexts: Sequence[Record]) -> list[Record]:
+    """Keep the edits of the memory; a text that is a reply is stored once, with the reply."""
+    said = {
+        turn[3]: (c, t)
+        for c, context in enumerate(contexts)
+        for t, turn in enumerate(context["turns"])
+    }
+    kept: list[Record] = []
+    for op in ops:
+        data = {name: value for name, value in op.data.items() if name != "token_ids"}
+        record: Record = {"kind": op.kind, "label": op.label}
+        if data.get("text") in said:
+            record["said"] = said[data.pop("text")]
+        kept.append({**record, **({"data": data} if data else {})})
+    return kept
 
 
 def _is_short(value: Any) -> bool:

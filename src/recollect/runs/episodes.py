@@ -40,7 +40,7 @@ def read_episodes(path: Path) -> Iterator[Episode]:
             raise ValueError("it is not a file")
         with gzip.open(path, "rb") as file:
             for number, line in enumerate(file, 1):  # noqa: B007 - the error below names it
-                yield _episode(loads(line))
+                yield episode_of(loads(line))
     except (OSError, EOFError, zlib.error, *_MISSHAPEN) as error:
         raise UserError(
             f"{path} is not a whole file of episodes (line {number or 1}: {error})",
@@ -100,7 +100,8 @@ def _context_record(context: Context, decode: Decode | None) -> dict[str, Any]:
     return {**vars(context), "turns": turns}
 
 
-def _episode(record: dict[str, Any]) -> Episode:
+def episode_of(record: dict[str, Any]) -> Episode:
+    """Return the episode of a record."""
     task = record["task"]
     questions = tuple(
         Question(**{**q, "answers": tuple(q["answers"]), "evidence": tuple(q["evidence"])})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
-import os
 import signal
 import socket
 import sys
@@ -16,7 +14,6 @@ from pathlib import Path
 
 import uvicorn
 
-from recollect.errors import UserError
 from recollect.files import write_text
 from recollect.foreign import one_line
 from recollect.models.model import LoadedModel
@@ -24,16 +21,14 @@ from recollect.runs.stopping import STOPS, status_of
 from recollect.serve.app import make_app
 from recollect.serve.connections import connection_type
 from recollect.serve.engine import Engine
+from recollect.serve.listening import BACKLOG, LOCAL_NAMES, bind, find_key, is_loopback
 from recollect.serve.service import Service
 from recollect.serve.settings import ServeConfig
 from recollect.serve.source import ModelSource, find_source
 
 MAX_HEAD = 1 << 15
-BACKLOG = 2048
-"""Connections that the system holds until they are accepted ..."""
 ACCEPTED = 32
-"""... and those accepted before requests have their turn."""
-LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+"""Connections accepted before requests have their turn; see `BACKLOG` too."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +45,12 @@ def run_server(config: ServeConfig) -> int:
     # Torch gives the interpreter away with every operation, and would wait this long to get it back
     # while another thread reads a request.
     sys.setswitchinterval(0.0001)
-    key = _api_key(config)  # mistakes come before minutes of loading
+    # Mistakes come before minutes of loading.
+    key = find_key(config.host, config.api_key_env, config.insecure)
     source = find_source(config.checkpoint)
     if config.ready_file:
         config.ready_file.unlink(missing_ok=True)  # an earlier server's address
-    with _bind(config) as listener:
+    with bind(config.host, config.port) as listener:
         model = source.load(config.device, config.threads, config.dtype)
         gc.collect()
         gc.freeze()  # what was loaded stays: looking through it again would hold up everybody
@@ -97,9 +93,9 @@ async def serving(
 
     Clients on this machine learn the `folder` of its tokenizer.
     """
-    listener = listener or _bind(config)
+    listener = listener or bind(config.host, config.port)
     host, port = listener.getsockname()[:2]
-    local = _is_loopback(host)
+    local = is_loopback(host)
     root = str(folder.resolve()) if folder and local else ""
     engine = Engine(model, config.max_running, config.cache_gib)
     service = Service(name, engine, config.limits, root)
@@ -137,51 +133,3 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def _bind(config: ServeConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((config.host, config.port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise UserError(
-            f"cannot listen at {config.host} port {config.port}: {error.strerror or error}",
-            "choose another --port (0 takes a free one) or --host",
-        ) from error
-    return listener
-
-
-def _api_key(config: ServeConfig) -> str:
-    """Return the key that clients must send; refuse to be open to a network by mistake."""
-    if config.api_key_env:
-        key = os.environ.get(config.api_key_env, "")
-        if not key:
-            raise UserError(
-                f"the environment variable {config.api_key_env} is empty",
-                f"set it: export {config.api_key_env}=...",
-            )
-        if not (key.isascii() and key.isprintable()):
-            raise UserError(
-                f"the key in {config.api_key_env} has characters that no client can send",
-                "set it again: a key has only printable ASCII characters",
-            )
-        return key
-    if not _is_loopback(config.host) and not config.insecure:
-        raise UserError(
-            f"anyone who reaches {config.host} could use the server: it has no API key",
-            "name a variable that holds one with --api-key-env, or set --insecure",
-        )
-    return ""
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
