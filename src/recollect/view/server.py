@@ -137,7 +137,8 @@ class _Guard:
 
 @contextmanager
 def serving(answers: Answers, listener: socket.socket, key: str = "") -> Iterator[str]:
-    """Serve in a thread while the block runs; yield the address."""
+    """List the episodes, then serve in a thread while the block runs; yield the address."""
+    answers.state()
     host, port = listener.getsockname()[:2]
     hosts = LOCAL_NAMES if is_loopback(host) else ()
     config = uvicorn.Config(
