@@ -26,7 +26,7 @@ NAME = re.compile(r"(\w+)-(\d+)\.jsonl\.gz")
 
 def run_heads(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield (line, head) of a run's file of episodes."""
-    with gzip.open(path, "rb") as packed, io.BufferedReader(packed, 1 << 20) as file:  # type: ignore[type-var]
+    with gzip.open(path, "rb") as packed, io.BufferedReader(packed, 1 << 20) as file:
         for number, line in enumerate(file):
             yield number, _head(line, (_RUN_TAIL,))
 

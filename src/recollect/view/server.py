@@ -175,11 +175,14 @@ def serve_until_stopped(answers: Answers, listener: socket.socket, key: str = ""
     async def wait() -> int:
         loop = asyncio.get_running_loop()
         stopped: asyncio.Future[int] = loop.create_future()
+
+        def stop(number: int) -> None:
+            if not stopped.done():
+                stopped.set_result(number)
+
         for number in STOPS:
             if signal.getsignal(number) != signal.SIG_IGN:
-                loop.add_signal_handler(
-                    number, lambda n=number: None if stopped.done() else stopped.set_result(n)
-                )
+                loop.add_signal_handler(number, stop, number)
         with serving(answers, listener, key) as url:
             print(f"viewing at {url} (Ctrl-C stops)", flush=True)
             return await stopped

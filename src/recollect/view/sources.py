@@ -27,11 +27,17 @@ class Source(Protocol):
     """A folder of episodes."""
 
     id: str
-    name: str
     kind: str
     folder: Path
     rows: list[Row]
     notes: list[str]
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    def group(self, n: int) -> list[int]:
+        """Return the episodes of the same task, this one included."""
 
     def refresh(self) -> None:
         """Read what has come since the last time."""

@@ -15,7 +15,7 @@ from recollect.types import Question, Task
 from recollect.view.sources import RunSource
 
 if TYPE_CHECKING:
-    from recollect.train.rollouts import Learner
+    from recollect.train.rollouts import Rollouts
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Weights:
     """One request works with the model at a time."""
     name: str = ""
     """Which weights are loaded."""
-    _learner: Learner | None = None
+    _learner: Rollouts | None = None
 
     def config(self) -> TrainConfig:
         """Read the settings; the modules that they name are imported only if that is allowed."""
@@ -41,12 +41,12 @@ class Weights:
             )
         return starting_point(str(self.source.folder))
 
-    def learner(self) -> Learner:
+    def learner(self) -> Rollouts:
         """Load the model: the exported one, or that of the newest checkpoint."""
         if self._learner is None:
             try:
-                from recollect.train.checkpoint import load_weights
-                from recollect.train.rollouts import Learner
+                from recollect.train.rollouts import Rollouts
+                from recollect.train.saved_model import load_weights
             except ImportError as error:
                 raise UserError(
                     f"asking the run's model needs torch and transformers ({error})",
@@ -54,12 +54,12 @@ class Weights:
                 ) from error
             config = self.config()
             if (self.source.folder / "model" / "config.json").is_file():
-                self._learner, self.name = Learner.open(trained(config), learns=False), "model"
+                self._learner, self.name = Rollouts.open(trained(config), learns=False), "model"
             else:
                 checkpoint = find_checkpoint(self.source.folder)
-                learner = Learner.open(config, learns=False)
+                learner = Rollouts.open(config, learns=False)
                 load_weights(checkpoint.path, learner.model)
-                learner.cast.refresh()
+                learner.roles.refresh()
                 self._learner, self.name = learner, f"step {checkpoint.step}"
         return self._learner
 

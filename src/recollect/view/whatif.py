@@ -56,7 +56,7 @@ def what_if(weights: Weights, asked: Question) -> dict[str, Any]:
     with weights.lock:
         learner = weights.learner()
         episodes = asyncio.run(_run(weights, asked))
-        learner.cast.reset()
+        learner.roles.reset()
     scores = [_score(episode, asked.number) for episode in episodes]
     measured = [score for score in scores if score is not None]
     right = sum(score >= RIGHT for score in measured)
@@ -193,7 +193,7 @@ class _Edited:
                 plain(op)
 
         if self.edits:
-            memory.apply = apply  # type: ignore[method-assign]
+            memory.apply = apply  # type: ignore[method-assign, assignment]
         else:
             plain(op)
         return memory
