@@ -33,6 +33,7 @@ from tests.support.viewing import (
     viewing,
     write_step,
 )
+from tests.test_without_torch import HIDE
 
 
 def fetch(url: str, **headers: str) -> tuple[int, bytes]:
@@ -174,8 +175,7 @@ def test_a_folders_own_modules_are_not_imported_unless_trusted(tmp_path):
 def test_view_without_torch_and_without_a_web_server(tmp_path):
     folder, page = planted(tmp_path), tmp_path / "page.html"
     code = (
-        "import sys\n"
-        "for name in ('torch', 'transformers', 'starlette', 'uvicorn'): sys.modules[name] = None\n"
+        f"{HIDE}\n"
         "from recollect.cli import main\n"
         f"sys.exit(main(['view', {str(folder)!r}, '--export', {str(page)!r}]))"
     )
