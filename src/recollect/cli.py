@@ -16,8 +16,18 @@ from recollect.foreign import shown
 from recollect.runs.stopping import Interrupts
 
 PRESETS = (
-    *("demo", "recall", "ledger", "hotpotqa", "squad", "bank", "curator", "locomo", "ledger_qa"),
-    *("ruler", "babilong", "callback", "gated", "parallel", "two_stage", "memagent_published"),
+    *("demo", "recall", "ledger", "hotpotqa", "squad", "bank", "curator", "locomo"),
+    *(
+        "locomo_published",
+        "ledger_qa",
+        "ruler",
+        "babilong",
+        "callback",
+        "gated",
+        "parallel",
+        "two_stage",
+        "memagent_published",
+    ),
 )
 """The names in `config.presets`, repeated here because importing them takes longer than `--help`
 may."""

@@ -156,7 +156,9 @@ def test_no_template_is_ever_inside_a_message_and_tokens_become_text():
 def test_a_server_that_tells_no_tokens_is_never_trained_on():
     with token_server(TOKENIZER, None, lambda request: {"content": "x"}) as server:
         model = connect(server.url, tokenizer=TOKENIZER)
-        with pytest.raises(UserError, match="cannot be trained"):
+        with pytest.raises(
+            UserError, match="cannot train a model whose server returns no token ids"
+        ):
             Model(model.policy, model.renderer, trainable=True)
         task = Task("t", ("Rain.",), (Question("Which?", ("w",)),))
         rollout = Rollout(
@@ -185,9 +187,9 @@ def test_bytes_count_and_come_back(text, control):
         assert len(ids) == len(text.encode(errors="replace"))
 
 
-def test_a_window_in_bytes_is_kept():
+def test_a_window_in_estimated_tokens_is_kept():
     with token_server(
-        TOKENIZER, None, lambda r: {"content": "y" * 50}, max_model_len=400
+        TOKENIZER, None, lambda r: {"content": "y" * 150}, max_model_len=400
     ) as server:
         model = connect(server.url, sampling=Sampling(max_tokens=64))
         assert model.window == 400
@@ -195,9 +197,9 @@ def test_a_window_in_bytes_is_kept():
 
         async def talk():
             for _ in range(9):
-                await chat.say(user("x" * 30))
+                await chat.say(user("x" * 90))
 
         with pytest.raises(ContextFull):
             asyncio.run(talk())
     said = sum(len(m["content"]) for m in server.asked[-1]["messages"])
-    assert 100 < said < 400
+    assert 300 < said < 3 * 400  # three bytes count as a token

@@ -15,7 +15,7 @@ from recollect.cli import main
 from recollect.config.presets import DEMO_MODEL
 from tests.support.chat_server import chat_server
 
-SMALL = ["--set", "chunk_size=300", "max_memory_tokens=100", "max_answer_tokens=50"]
+SMALL = ["--set", "chunk_size=100", "max_memory_tokens=100", "max_answer_tokens=50"]
 
 
 def respond(text: str) -> str:
@@ -56,7 +56,7 @@ def test_a_text_is_read_once_and_a_saved_memory_answers_without_it(book, tmp_pat
             capsys, book, "Who lives here?", "--model", server.url, *SMALL, *cache,
             "--memory", memory,
         )  # fmt: skip
-        assert "They are Anna Abel Ada" in first and "book.txt, 0%" in first
+        assert "They are Anna Abel Ada" in first and "book.txt, at 0.00" in first
         windows = readings(server)
         assert windows > 5 and "tokens in" in first
         again = ask(capsys, "--memory", memory, "Who lives here?", "And who else?")

@@ -17,7 +17,7 @@ from recollect.distribution import ranges
 VERSIONS = {
     "numpy": "2.4.6", "rich": "15.0.0", "tyro": "1.0.16", "pydantic": "2.14.3",
     "pyarrow": "26.0.1", "packaging": "26.3", "torch": "2.13.0+cpu",
-    "transformers": "5.17.0", "safetensors": "0.8.0", "peft": "0.21.2",
+    "transformers": "5.17.0", "safetensors": "0.8.0", "peft": "0.21.2", "pyyaml": "6.0.3",
 }  # fmt: skip
 WELL = Machine("3.11.9", VERSIONS)
 

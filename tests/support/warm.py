@@ -122,6 +122,7 @@ def _run(request: dict[str, object]) -> int:
     from recollect.__main__ import main
 
     hear_signals()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python does when it starts
     for path, number in (("/dev/null", 0), (request["out"], 1), (request["err"], 2)):
         os.dup2(os.open(str(path), os.O_RDWR), number)
     sys.stdin = open(0)  # noqa: SIM115

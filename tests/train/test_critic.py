@@ -284,8 +284,8 @@ def test_a_checkpoint_without_a_critic_is_refused(tmp_path):
     ("changes", "message"),
     [
         ({"advantage": "grpo"}, "has no critic"),
-        ({"outcome_share": 0.8}, "outcomes"),
-        ({"rollout": RolloutConfig(tasks=4, n=2, refills=1)}, "without differences"),
+        ({"outcome_share": 0.8}, "step rewards"),
+        ({"rollout": RolloutConfig(tasks=4, n=2, refills=1)}, "refills"),
         ({"critic": CriticConfig(warmup=100)}, "only the critic"),
     ],
 )

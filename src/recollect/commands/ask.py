@@ -386,7 +386,7 @@ def _price(cost: Cost) -> str:
 
 
 def _cited(passage: Passage) -> str:
-    where = f"{one_line(passage.document, 60)}, {passage.place:.0%}"
+    where = f"{one_line(passage.document, 60)}, at {passage.place:.2f}"
     return f"  [{where}] {one_line(passage.text, 240)}"
 
 

@@ -30,7 +30,7 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def report_run(folder: Path, console: Console) -> Path:
-    """Show every validation of a run; write its report if training has not."""
+    """Show every validation of a run; write its report unless training has."""
     measured = [
         (int(row["step"]), _stored(row))
         for row in read_records(folder)

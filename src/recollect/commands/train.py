@@ -15,6 +15,7 @@ from recollect.agents.base import part_name
 from recollect.commands.held_out import REWARD
 from recollect.commands.results import TrainResult
 from recollect.concurrency import Stop
+from recollect.config.cells import MAIN
 from recollect.config.sources import copy_sources
 from recollect.config.stored import own_sources, read_settings, settings_of
 from recollect.config.train import MAY_CHANGE, TrainConfig
@@ -28,6 +29,7 @@ from recollect.display import (
 )
 from recollect.display.numbers import estimate
 from recollect.errors import UserError
+from recollect.files import read_json
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
 from recollect.runs.run import Run, read_records
@@ -182,9 +184,12 @@ def _parameters(outcome: Outcome) -> str:
 
 def _next_command(run: Run) -> str:
     """Measure what was trained; nothing if its settings cannot be read back from the folder."""
+    path = run.folder / "config.json"
     try:
-        read_settings(run.folder / "config.json")
+        read_settings(path)
     except UserError:  # such as an agent that was defined in no file
+        return ""
+    if MAIN in (read_json(path, "keep it").get("code") or {}):  # only this script can read it back
         return ""
     return f"recollect eval {shlex.quote(str(run.folder))}"
 

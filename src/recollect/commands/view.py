@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recollect.errors import UserError
-from recollect.foreign import one_line
+from recollect.foreign import one_line, shown
 from recollect.view.comparison import Side, compare
 from recollect.view.sources import open_sources
 
@@ -60,7 +60,7 @@ def run_view(options: ViewOptions) -> int:
         from recollect.view.export import export
 
         size = export(answers, options.export, options.episodes)
-        print(one_line(f"wrote {options.export} ({size / 1e6:.1f} MB)"))
+        print(shown(one_line(f"wrote {options.export} ({size / 1e6:.1f} MB)")))
         return 0
     from recollect.serve.listening import bind, find_key
     from recollect.view.server import serve_until_stopped

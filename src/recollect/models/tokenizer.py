@@ -164,7 +164,7 @@ def _from_hub(name: str, setting: str) -> Path:
     except Exception as error:  # the network, the hub and its cache fail in many ways
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(
-            f"{name!r} is no folder here, and the hub gave no model of that name: {why}",
+            f"{name!r} is not a folder here, and the hub gave no model of that name: {why}",
             f"check the name and the network, or download the model and give --{setting} its"
             " folder",
         ) from None

@@ -14,9 +14,9 @@ from recollect.foreign import storable
 from recollect.policies.bytes import END, Utf8Tokenizer
 
 BYTES = 3
-"""Of a token. Ids hold the bytes themselves, so that every text can be read back."""
-COUNTED = "tokens are estimated, at three bytes each, because the served model's tokenizer is not"
-COUNTED += " known here"
+"""What counts as one token. Ids hold the bytes themselves, so that every text can be read back."""
+COUNTED = "tokens are estimated, at three bytes each, because nothing here knows the tokenizer"
+COUNTED += " of the served model"
 REMEDY = "name its folder with --tokenizer to count in its own tokens"
 
 

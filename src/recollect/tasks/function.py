@@ -74,7 +74,9 @@ class FunctionTasks:
         for task in tasks:
             if not isinstance(task, Task):
                 place = place_of_function(self.function)
-                raise UserError(f"{place}: {self.name} returned {task!r:.80}, no Task", HOW)
+                raise UserError(
+                    f"{place}: {self.name} returned {task!r:.80}, which is not a Task", HOW
+                )
         return tasks
 
 

@@ -91,7 +91,9 @@ def first_task(config: TrainConfig) -> Task:
     if not isinstance(task, Task):
         name = part_name(config.tasks)
         place = place_of_function(config.tasks.task)
-        raise UserError(f"{place}: {name}.task returned {task!r:.80}, no Task", "return a Task")
+        raise UserError(
+            f"{place}: {name}.task returned {task!r:.80}, which is not a Task", "return a Task"
+        )
     found: Task = task
     return found
 

@@ -148,7 +148,8 @@ class Answers:
         source = self.source(id)
         if not isinstance(source, RunSource):
             raise UserError(
-                "an evaluation keeps no tokens to go on from", "ask from a training run's episode"
+                "an evaluation keeps no tokens to continue from",
+                "ask from a training run's episode",
             )
         memory = asked.get("memory")
         mode = asked.get("mode", "roll")

@@ -44,7 +44,7 @@ class Life:
     died: int | None
     """The turn whose memory lost it for good."""
     asked: int
-    """The turn that answers; the number of turns if there is none."""
+    """The turn that answers, or the number of turns where no turn does."""
 
     def plain(self) -> dict[str, Any]:
         """Return what a page needs."""

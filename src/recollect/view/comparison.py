@@ -47,7 +47,7 @@ class Side:
             what = "held-out episodes of step" if self.source.kind == "run" else "agent"
             raise UserError(
                 f"{self.source.name} has no {what} {self.choice}",
-                f"choose from {', '.join(known) or 'nothing: there are none'}",
+                f"choose from {', '.join(known) or 'nothing: the list is empty'}",
             )
         if self.choice or self.source.kind != "run":
             return self.choice

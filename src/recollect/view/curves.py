@@ -32,7 +32,7 @@ Point = tuple[int, float, float | None, float | None]
 
 
 def curves(source: Source) -> dict[str, Any]:
-    """Return the curves of a run; an evaluation has none."""
+    """Return the curves of a run, and an empty list for an evaluation."""
     if source.kind != "run":
         return {"panels": {}, "metrics": []}
     try:

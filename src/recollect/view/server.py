@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recollect.errors import UserError
-from recollect.foreign import one_line
+from recollect.foreign import one_line, shown
 from recollect.runs.stopping import STOPS, status_of
 from recollect.serve.listening import LOCAL_NAMES, is_loopback
 from recollect.view.answers import Answers
@@ -55,7 +55,7 @@ LARGEST = 1 << 20
 
 
 def make_app(answers: Answers, key: str = "", hosts: tuple[str, ...] = ()) -> ASGIApp:
-    """Make the application; `hosts` are the names it may be called by, all if there are none."""
+    """Make the application; `hosts` are the names it may be called by, or empty for any name."""
 
     async def page(request: Request) -> Response:
         name, kind = FILES[request.url.path]
@@ -184,7 +184,7 @@ def serve_until_stopped(answers: Answers, listener: socket.socket, key: str = ""
             if signal.getsignal(number) != signal.SIG_IGN:
                 loop.add_signal_handler(number, stop, number)
         with serving(answers, listener, key) as url:
-            print(f"viewing at {url} (Ctrl-C stops)", flush=True)
+            print(shown(f"viewing at {url} (Ctrl-C stops)"), flush=True)
             return await stopped
 
     return status_of(asyncio.run(wait()))

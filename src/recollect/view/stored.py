@@ -1,4 +1,4 @@
-"""A stored episode as the viewer reads it, whoever wrote it: a training run or an evaluation.
+"""A stored episode as the viewer reads it, written by a training run or an evaluation.
 
 Texts are cleaned once, here, so that no later step can show what would act on a screen.
 """

@@ -42,7 +42,7 @@ class Question:
     mode: Literal["ask", "roll"] = "roll"
     """Ask at once from this memory, or read on first."""
     memory: str | None = None
-    """The memory to go on with, if it was edited."""
+    """The memory to continue with, if it was edited."""
     number: int = 0
     """The question that is looked at."""
     again: int = 0
