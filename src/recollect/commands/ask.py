@@ -9,16 +9,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
+from rich.console import Console
 from rich.text import Text
 
 from recollect.agents.base import Agent, check_window
-from recollect.bounds import FROM_0, FROM_1, check_bounds
+from recollect.commands.ask_options import AskOptions
+from recollect.commands.ask_screen import Watching, cited, price
 from recollect.concurrency import Stop
 from recollect.config.parts import agent_named
 from recollect.config.starting import is_run, starting_point, trained
@@ -29,12 +27,11 @@ from recollect.evaluation.models import Opened, open_models
 from recollect.evaluation.options import EvalOptions, choose_agents
 from recollect.files import make_folder, plain, read_json, write_text
 from recollect.foreign import one_line
-from recollect.keeping.evidence import Passage, find_passages
+from recollect.keeping.evidence import find_passages
 from recollect.keeping.keeper import (
     Cost,
     Keeper,
     Kept,
-    Progress,
     can_keep,
     memory_from,
     memory_hash,
@@ -50,66 +47,6 @@ from recollect.rollout import Rollout
 from recollect.types import Episode, Question, Task
 
 FORMAT = 1
-SHOWN = 6
-"""Lines of a memory that are shown while it grows."""
-EVERY = 5.0
-"""Seconds between two lines of progress where there is no screen."""
-
-
-@dataclass(frozen=True)
-class AskOptions:
-    """Read files and answer questions about them, however long they are."""
-
-    words: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE|QUESTION")]
-    """Files, folders, PDF or - for standard input, then questions. Without a question, they are
-    asked for one by one."""
-    model: str = ""
-    """A run, a model folder, or the address of a server such as http://localhost:8000/v1."""
-    agent: str = ""
-    """fold, gated, rolling, bank, rag, ..., module:Name or file.py:Name; the run's own by default,
-    else fold."""
-    set: tuple[str, ...] = ()
-    """Settings of the agent: FIELD=VALUE, such as chunk_size=2000."""
-    memory: Path | None = None
-    """A file for the memory: it is read if it exists, and written after reading."""
-    cache: Path | None = None
-    """Where every state of a memory is kept, so that a text is read only once."""
-    passages: int = 3
-    """How many passages are shown beside an answer."""
-    temperature: float = 0.0
-    json: bool = False
-    """Print one JSON object for each question instead of text."""
-    served_model: str = ""
-    """Which model to ask, if the server has several."""
-    tokenizer: str = ""
-    """A folder with the served model's tokenizer."""
-    window: int | None = None
-    """Tokens a context may hold; by default what the model or the server says."""
-    device: str = "auto"
-    threads: int = 0
-    """CPU threads for a model folder; 0 leaves torch's choice."""
-
-    def __post_init__(self) -> None:
-        check_bounds("", self, passages=FROM_0, temperature=FROM_0, window=FROM_1, threads=FROM_0)
-
-
-def words_first(args: Sequence[str]) -> list[str]:
-    """Put files and questions before the flags: a person writes them anywhere."""
-    words: list[str] = []
-    flags: list[str] = []
-    left = list(args)
-    while left:
-        word = left.pop(0)
-        if not word.startswith("--"):
-            (flags if word in ("-h",) else words).append(word)
-            continue
-        flags.append(word)
-        if word == "--set":
-            while left and "=" in left[0] and not left[0].startswith("--"):
-                flags.append(left.pop(0))
-        elif "=" not in word and word not in ("--json", "--no-json", "--help") and left:
-            flags.append(left.pop(0))
-    return [*words, *flags]
 
 
 def run_ask(options: AskOptions) -> int:
@@ -257,7 +194,7 @@ class Asking:
         if known:
             line += f", {known} of them before"
         spent = duration(time.monotonic() - self.started)
-        return f"{line}; memory {kept.hash[:12]}; {_price(kept.cost)}; {spent}"
+        return f"{line}; memory {kept.hash[:12]}; {price(kept.cost)}; {spent}"
 
     def _before(self) -> Kept | None:
         if not self.stored:
@@ -311,8 +248,8 @@ class Asking:
         self.console.print(Text(f"\n{question}", "bold"))
         self.console.print(Text(answer.strip() or "(no answer)"))
         for passage in found:
-            self.console.print(Text(_cited(passage), "dim"))
-        self.console.print(f"{_price(cost)}, {seconds:.1f} s", style="dim", highlight=False)
+            self.console.print(Text(cited(passage), "dim"))
+        self.console.print(f"{price(cost)}, {seconds:.1f} s", style="dim", highlight=False)
 
     def _save(self, kept: Kept) -> None:
         assert self.options.memory is not None
@@ -334,60 +271,6 @@ class Asking:
 
 async def _unrewarded(episode: Episode, memory: Memory) -> Score:
     return Score(0.0)
-
-
-@dataclass
-class Watching:
-    """Shows the memory while it changes, and how long reading will still take."""
-
-    console: Console
-    quiet: bool = False
-    started: float = field(default_factory=time.monotonic)
-    _first: int | None = None
-    _told: float = 0.0
-    _live: Live | None = None
-
-    def __enter__(self) -> Watching:
-        if self.console.is_terminal and not self.quiet:
-            self._live = Live(console=self.console, transient=True, refresh_per_second=8)
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
-
-    def __call__(self, progress: Progress) -> None:
-        """Take the next state."""
-        if self._first is None:
-            self._first = progress.tokens
-        line = f"{progress.window} of {progress.windows} windows{self._left(progress)}"
-        if self._live:
-            bar = ProgressBar(max(1, progress.total), progress.tokens, width=40)
-            lines = memory_text(progress.memory).strip().splitlines()[-SHOWN:]
-            shown = Text("\n".join(one_line(text, 200) for text in lines), "italic")
-            self._live.update(Group(Text(line), bar, shown))
-        elif not self.quiet and time.monotonic() - self._told > EVERY:
-            self._told = time.monotonic()
-            self.console.print(line, style="dim", highlight=False)
-
-    def _left(self, progress: Progress) -> str:
-        done = progress.tokens - (self._first or 0)
-        if not done or progress.tokens >= progress.total:
-            return ""
-        spent = time.monotonic() - self.started
-        left = spent / done * (progress.total - progress.tokens)
-        return f", {duration(left)} left"
-
-
-def _price(cost: Cost) -> str:
-    calls = "1 call" if cost.calls == 1 else f"{count(cost.calls)} calls"
-    return f"{calls}, {count(cost.prompt_tokens)} tokens in, {count(cost.reply_tokens)} out"
-
-
-def _cited(passage: Passage) -> str:
-    where = f"{one_line(passage.document, 60)}, at {passage.place:.2f}"
-    return f"  [{where}] {one_line(passage.text, 240)}"
 
 
 def _typed(console: Console) -> Iterator[str]:

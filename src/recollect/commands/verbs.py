@@ -124,7 +124,8 @@ def ask(args: list[str]) -> int:
     with importing():
         import tyro
 
-        from recollect.commands.ask import AskOptions, run_ask, words_first
+        from recollect.commands.ask import run_ask
+        from recollect.commands.ask_options import AskOptions, words_first
 
     return run_ask(tyro.cli(AskOptions, args=words_first(args), prog="recollect ask"))
 
