@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from recollect import metrics
 from recollect.metrics.statistics import Clusters
@@ -24,6 +25,18 @@ class Accuracy:
     unmeasured: int = 0
     """Episodes without a result, because a judge, a reader or another measurement failed. They are
     in no mean."""
+
+
+def stored_accuracy(row: Mapping[str, Any]) -> Accuracy:
+    """Return the accuracy in a row of a run's metrics."""
+    return Accuracy(
+        int(row["val/n"]),
+        int(row["val/failed"]),
+        row["val/accuracy"],
+        row["val/low"],
+        row["val/high"],
+        int(row.get("val/unmeasured") or 0),
+    )
 
 
 def accuracy(groups: Sequence[Sequence[Episode]], score: str = "answer") -> Accuracy:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from recollect import metrics
-from recollect.accuracy import Accuracy
+from recollect.accuracy import Accuracy, stored_accuracy
 from recollect.commands.runs import describe
 from recollect.display.figures import accuracy_table
 from recollect.errors import UserError
@@ -32,7 +32,7 @@ def is_run_folder(folder: Path) -> bool:
 def report_run(folder: Path, console: Console) -> Path:
     """Show every validation of a run; write its report unless training has."""
     measured = [
-        (int(row["step"]), _stored(row))
+        (int(row["step"]), stored_accuracy(row))
         for row in read_records(folder)
         if row.get("val/accuracy") is not None
     ]
@@ -94,14 +94,3 @@ def _mean(episodes: Sequence[Episode], values: Sequence[float]) -> Accuracy:
     named = ((e.task.cluster, e.task.item, value) for e, value in kept)
     found = metrics.score_interval(metrics.cluster_scores(named))
     return Accuracy(len(kept), failed, found.mean, found.low, found.high, missing)
-
-
-def _stored(row: dict[str, float]) -> Accuracy:
-    return Accuracy(
-        int(row["val/n"]),
-        int(row["val/failed"]),
-        row["val/accuracy"],
-        row["val/low"],
-        row["val/high"],
-        int(row.get("val/unmeasured") or 0),
-    )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
-from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 
-from recollect.accuracy import Accuracy
+from recollect.accuracy import Accuracy, stored_accuracy
 from recollect.agents.base import part_name
 from recollect.commands.held_out import REWARD
 from recollect.commands.results import TrainResult
@@ -156,8 +155,8 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
     return Report(
         title=config.name,
         folder=run.folder,
-        before=_accuracy(measured[0]) if measured[0]["step"] == 0 else None,
-        after=_accuracy(measured[-1]),
+        before=stored_accuracy(measured[0]) if measured[0]["step"] == 0 else None,
+        after=stored_accuracy(measured[-1]),
         lengths=tuple(outcome.lengths.items()),
         steps=outcome.step,
         episodes=int(total("episodes/total")),
@@ -201,14 +200,3 @@ def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, s
     found = [[row[key] for key in REWARD] for row in measured if row.get(REWARD[0]) is not None]
     ends = (*found[:1], *found[1:][-1:])
     return {"reward": " to ".join(estimate(*row) for row in ends)}
-
-
-def _accuracy(row: Mapping[str, Any]) -> Accuracy:
-    return Accuracy(
-        int(row["val/n"]),
-        int(row["val/failed"]),
-        row["val/accuracy"],
-        row["val/low"],
-        row["val/high"],
-        int(row.get("val/unmeasured") or 0),
-    )
