@@ -163,8 +163,8 @@ class McpConnection:
                 try:
                     asked = session.call_tool(name, arguments)
                     result = await _within(asked, self.server.timeout, name)
-                except Exception:
-                    await self.close()  # the next episode starts it anew
+                except Exception:  # whatever it was: the next episode starts the server anew
+                    await self.close()
                     raise
             said = "\n".join(getattr(c, "text", f"[{c.type}]") for c in result.content)
             said = shown(said[: self.server.max_result])

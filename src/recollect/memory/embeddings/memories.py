@@ -17,7 +17,7 @@ from recollect.memory.embeddings.base import Embedder, EmbeddingFailed, unit_vec
 from recollect.memory.embeddings.cache import DType, EmbeddingCache
 from recollect.memory.embeddings.endpoint import EndpointEmbedder
 from recollect.memory.embeddings.folder import MINILM, FolderEmbedder
-from recollect.parquet import read_table
+from recollect.memory.parquet import read_table
 
 
 @dataclass(frozen=True)

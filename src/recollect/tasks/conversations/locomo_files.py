@@ -24,7 +24,7 @@ from recollect.files import replacing, write_text
 from recollect.foreign import readable_json, storable_values
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft, name_of
-from recollect.parquet import read_table
+from recollect.memory.parquet import read_table
 from recollect.tasks.conversations import locomo_qa
 from recollect.tasks.conversations.locomo import (
     ADVERSARIAL,

@@ -265,7 +265,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow as pa
 
-    from recollect.parquet import open_parquet, read_batches
+    from recollect.memory.parquet import open_parquet, read_batches
 
     number = 0
     try:

@@ -19,7 +19,7 @@ from recollect.bounds import FROM_1, check_bounds
 from recollect.errors import UserError
 from recollect.files import loads
 from recollect.foreign import readable_json, storable_values
-from recollect.parquet import read_table
+from recollect.memory.parquet import read_table
 from recollect.tasks.base import Split
 from recollect.tasks.files.manifest import building
 from recollect.tasks.made.ledger import Ledger
