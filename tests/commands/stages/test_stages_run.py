@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +81,17 @@ def finished(folder: Path) -> list[dict[str, Any]]:
 
 
 def servers(folder: Path) -> list[int]:
-    """Find the processes that serve for the stages in a folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:  # it ended just now
-            continue
-        if b"recollect.runs.child" in words and any(str(folder).encode() in w for w in words):
-            found.append(int(path.parent.name))
-    return found
+    """Find the processes that serve for the stages in a folder, by the log that each has open.
+
+    A command line would miss a child that is forked and has not become its program yet.
+    """
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # it ended just now
+            log = str(path.readlink())
+            if log.startswith(f"{folder}/") and log.endswith(".server.log"):
+                found.add(int(path.parts[2]))
+    return sorted(found)
 
 
 def wait_for(process: Warm | subprocess.Popen[str] | None, happened: Callable[[], object]) -> None:
