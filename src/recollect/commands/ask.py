@@ -7,14 +7,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from recollect.agents.base import Agent, check_window
+from recollect.agents.base import Agent
 from recollect.commands.ask_options import AskOptions
 from recollect.commands.ask_screen import Watching, cited, price
 from recollect.concurrency import Stop
@@ -33,6 +33,7 @@ from recollect.keeping.keeper import (
     Keeper,
     Kept,
     can_keep,
+    fitting,
     memory_from,
     memory_hash,
     memory_record,
@@ -109,7 +110,7 @@ class Reader:
                 threads=options.threads,
             )
         )  # fmt: skip
-        return cls(_fitting(agent, opened), opened)
+        return cls(fitting(agent, opened.models["memory"].window), opened)
 
     def keeper(self, cache: Path | None) -> Keeper:
         """Return what reads and keeps."""
@@ -123,23 +124,6 @@ def _is_trained(model: str) -> bool:
     if model.startswith(("http://", "https://")):
         return False
     return is_run(model) and not (Path(model).expanduser() / "tokenizer_config.json").exists()
-
-
-def _fitting(agent: Agent, opened: Opened) -> Agent:
-    """Let an agent read and write less at a time where its usual amounts do not fit the window."""
-    window = opened.models["memory"].window
-    try:
-        check_window(agent, window)
-        return agent
-    except UserError:
-        sizes = {spec.name: getattr(agent, spec.name) for spec in fields(agent)}  # type: ignore[arg-type]
-        limits = [name for name in sizes if name.startswith("max_") and name.endswith("_tokens")]
-        smaller = {name: min(sizes[name], max(1, window // 8)) for name in limits}
-        written = max((size for name, size in smaller.items() if "answer" not in name), default=0)
-        smaller["chunk_size"] = max(1, window - 2 * written - 256)
-        fitted: Agent = replace(agent, **smaller)  # type: ignore[type-var]
-        check_window(fitted, window)
-        return fitted
 
 
 def default_cache() -> Path:

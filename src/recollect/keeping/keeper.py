@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from recollect.agents.base import (
     Agent,
     Reads,
+    check_window,
     checked_answers,
     is_ours,
     open_memory,
@@ -86,6 +87,10 @@ class Kept:
     """Windows read just now; the others were known."""
     cost: Cost = Cost()
     items: tuple[str, ...] = ()
+    contexts: tuple[Context, ...] = ()
+    """What was read and written just now, token by token, if the keeper records it ..."""
+    ops: tuple[MemoryOp, ...] = ()
+    """... and how the memory changed."""
 
     @property
     def hash(self) -> str:
@@ -123,6 +128,22 @@ def window_size(agent: Agent, window: int) -> int:
     return max(1, min(getattr(agent, "chunk_size", None) or WINDOW, room))
 
 
+def fitting(agent: Agent, window: int) -> Agent:
+    """Let an agent read and write less at a time where its usual amounts do not fit the window."""
+    try:
+        check_window(agent, window)
+        return agent
+    except UserError:
+        sizes = {spec.name: getattr(agent, spec.name) for spec in fields(agent)}  # type: ignore[arg-type]
+        limits = [name for name in sizes if name.startswith("max_") and name.endswith("_tokens")]
+        smaller = {name: min(sizes[name], max(1, window // 8)) for name in limits}
+        written = max((size for name, size in smaller.items() if "answer" not in name), default=0)
+        smaller["chunk_size"] = max(1, window - 2 * written - 256)
+        fitted: Agent = replace(agent, **smaller)  # type: ignore[type-var]
+        check_window(fitted, window)
+        return fitted
+
+
 @dataclass
 class Keeper:
     """One agent with its models, and the states it has been in."""
@@ -133,6 +154,8 @@ class Keeper:
     identity: str = ""
     """Names the models, so that another model's memories are not taken for theirs."""
     on_progress: Callable[[Progress], None] = field(default=lambda _progress: None)
+    record: bool = False
+    """Whether what is read is returned token by token."""
 
     def __post_init__(self) -> None:
         if not can_keep(self.agent):
@@ -168,13 +191,18 @@ class Keeper:
         done = next((i for i in range(len(found), 0, -1) if states[i] in self.shelf), 0)
         memory = self._restored(states[1 : done + 1], before)
         cost = Cost()
+        contexts: list[Context] = []
+        edits = len(memory.ops)
         total = sum(window.tokens for window in found)
         self._tell(found, done, total, memory)
         for i in range(done, len(found)):
-            cost += await self._step(found[i], states[i : i + 2], known, memory)
+            own = await self._step(found[i], states[i : i + 2], known, memory)
+            cost += Cost.of(own)
+            contexts += own if self.record else ()
             self._tell(found, i + 1, total, memory)
         seen = tuple(dict.fromkeys(item for window in found for item in window.items))
-        return Kept(memory, states[-1], len(found), total, len(found) - done, cost, seen)
+        read, ops = len(found) - done, tuple(memory.ops[edits:])
+        return Kept(memory, states[-1], len(found), total, read, cost, seen, tuple(contexts), ops)
 
     def states(
         self, found: Sequence[Window], known: Sequence[Question] = (), before: str = ""
@@ -198,8 +226,8 @@ class Keeper:
 
     async def _step(
         self, window: Window, states: Sequence[str], known: tuple[Question, ...], memory: Memory
-    ) -> Cost:
-        """Read one window and store the state after it."""
+    ) -> list[Context]:
+        """Read one window and store the state after it; return what was said."""
         before, after = states
         edits = len(memory.ops)
         chats = self._chats(after)
@@ -212,7 +240,7 @@ class Keeper:
         ops = [[op.kind, op.data, op.label] for op in memory.ops[edits:]]
         record = {"before": before, "items": window.items, "tokens": window.tokens, "ops": ops}
         self.shelf.save(after, record)
-        return Cost.of(chats.contexts)
+        return chats.contexts
 
     def _restored(self, states: Sequence[str], before: Kept | None = None) -> Memory:
         """Return the memory of a state: its edits are carried out again."""

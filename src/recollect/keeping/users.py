@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.errors import UserError
 from recollect.files import Lines, lock, make_folder, plain, read_lines, remove, write_text
-from recollect.foreign import storable
+from recollect.foreign import redact, storable
 from recollect.keeping.keeper import Cost, Keeper, Kept
 from recollect.keeping.shelf import Shelf
-from recollect.keeping.windows import Item, digest, pack
+from recollect.keeping.windows import Item, Packer, digest
 from recollect.types import Question
 
 ITEMS, STATES = "items.jsonl", "states"
+OPEN = 256
+"""Users whose items are held at once; beyond that, idle ones are closed, the oldest first."""
 _FIX = "restore it from a copy, or forget this user"
+
+
+class Closed(Exception):
+    """A user was closed while a call waited for its turn: ask `Users` for it again."""
 
 
 class User:
@@ -34,56 +40,107 @@ class User:
         make_folder(folder, private=True)
         self.keeper = open_keeper(Shelf(folder / STATES))
         self.items = _read(folder / ITEMS)
+        self.closed = False
         self._lines = Lines(folder / ITEMS)
-        self._turn = asyncio.Lock()
-        self._drop_states()  # of what was forgotten just before a kill
+        self._lock = asyncio.Lock()
+        self._packer = Packer(self.keeper.size, self.keeper.count)
+        self._packed = 0
+        self._swept = False
+        """Whether the states that the items do not lead to are gone."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._lock.locked()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for the calls before this one."""
+        async with self._lock:
+            if self.closed:
+                raise Closed
+            yield
 
     async def remember(self, texts: Iterable[str]) -> list[str]:
         """Store items, then read them; return their ids."""
-        async with self._turn:
-            ids = []
-            for text in map(storable, texts):
-                same = sum(item.text == text for item in self.items)
-                item = Item(text, digest(text, str(same)))
-                self._lines.append({"id": item.id, "text": item.text})
-                self.items.append(item)
-                ids.append(item.id)
-            self._lines.sync()
-            await self.keeper.read(self.items)
-            return ids
+        async with self.turn():
+            fresh: list[Item] = []
+            for text in map(clean, texts):
+                same = sum(item.text == text for item in [*self.items, *fresh])
+                fresh.append(Item(text, digest(text, str(same))))
+            self._store(fresh)
+            await self._kept()
+            return [item.id for item in fresh]
+
+    async def keep(self, items: Iterable[Item]) -> tuple[Kept, list[Item]]:
+        """Store items with ids of their own, those that are not known yet, and read them.
+
+        Return the memory and the items that are new.
+        """
+        async with self.turn():
+            known = {item.id for item in self.items}
+            named = {item.id: Item(clean(item.text), item.id) for item in items}
+            fresh = [item for id, item in named.items() if id not in known]
+            self._store(fresh)
+            return await self._kept(), fresh
 
     async def memory(self) -> Kept:
         """Return the memory of all items, reading those that were not read yet."""
-        async with self._turn:
-            return await self.keeper.read(self.items)
+        async with self.turn():
+            return await self._kept()
 
     async def recall(self, questions: Sequence[str]) -> tuple[list[str], Cost]:
         """Answer questions from the memory."""
         kept = await self.memory()
         return await self.keeper.answer(kept, [Question(text, ()) for text in questions])
 
-    async def forget(self, id: str) -> Kept:
-        """Remove an item, and every state that has seen it; return the memory without it."""
-        async with self._turn:
-            rest = [item for item in self.items if item.id != id]
-            if len(rest) == len(self.items):
-                raise UserError(f"there is no item {id}", "list the items to find its id")
+    async def forget(self, *ids: str) -> Kept:
+        """Remove items, and every state that has seen one; return the memory without them."""
+        async with self.turn():
+            if missing := set(ids) - {item.id for item in self.items}:
+                raise UserError(f"there is no item {min(missing)}", "list the items to find its id")
+            rest = [item for item in self.items if item.id not in ids]
             lines = (json.dumps({"id": i.id, "text": i.text}, default=plain) for i in rest)
             self._lines.close()
             write_text(self.folder / ITEMS, "".join(f"{line}\n" for line in lines))
             self._lines = Lines(self.folder / ITEMS)
-            self.items = rest
-            self._drop_states()
-            return await self.keeper.read(self.items)
+            self.items, self._packed, self._swept = rest, 0, False
+            self._packer = Packer(self.keeper.size, self.keeper.count)
+            return await self._kept()
 
     def close(self) -> None:
         """Close the file of items."""
-        self._lines.close()
+        if not self.closed:
+            self.closed = True
+            self._lines.close()
 
-    def _drop_states(self) -> None:
-        """Delete the states that the items as they are do not lead to."""
-        found = list(pack(self.items, self.keeper.size, self.keeper.count))
-        self.keeper.shelf.keep_only(set(self.keeper.states(found)))
+    def _store(self, items: Sequence[Item]) -> None:
+        for item in items:
+            self._lines.append({"id": item.id, "text": item.text})
+        if items:
+            self._lines.sync()
+        self.items += items
+
+    async def _kept(self) -> Kept:
+        """Read what was not read yet, and delete the states that the items do not lead to."""
+        packer = self._packer.fork()  # a call that is cancelled leaves no half-filled one
+        packed = len(self.items)
+        await packer.add(self.items[self._packed :])
+        self._packer, self._packed = packer, packed
+        found = packer.windows
+        states = set(self.keeper.states(found))
+        if not self._swept:  # before anything is read: nothing forgotten survives a kill
+            self.keeper.shelf.keep_only(states)
+            self._swept = True
+        kept = await self.keeper.read_windows(found)
+        if kept.read:
+            self.keeper.shelf.keep_only(states)
+        return kept
+
+
+def clean(text: str) -> str:
+    """Return a text as a file will give it back."""
+    return redact(storable(text))
 
 
 def _read(path: Path) -> list[Item]:
@@ -114,8 +171,27 @@ class Users:
             raise UserError("a memory needs the name of its user", "send the field user")
         if name not in self._open:
             # A name may be anything; its folder is named by a hash, so that none leaves this one.
+            self._close_idle()
             self._open[name] = User(self.folder / digest(name), self.open_keeper)
-        return self._open[name]
+        self._open[name] = user = self._open.pop(name)  # the last to be closed
+        return user
+
+    def __contains__(self, name: str) -> bool:
+        return (self.folder / digest(name)).exists()
+
+    async def erase(self, name: str) -> bool:
+        """Delete everything of a user once no call for it is under way."""
+        while name in self:
+            user = self[name]
+            with suppress(Closed):
+                async with user.turn():
+                    return self.forget(name)
+        return False
+
+    def _close_idle(self) -> None:
+        for name in list(self._open)[: max(0, len(self._open) + 1 - OPEN)]:
+            if not self._open[name].busy:
+                self._open.pop(name).close()
 
     def forget(self, name: str) -> bool:
         """Delete everything of a user; tell whether there was anything."""

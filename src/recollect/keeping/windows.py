@@ -6,6 +6,7 @@ nothing of agents or memories.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -52,22 +53,62 @@ def digest(*parts: str) -> str:
     return hashed.hexdigest()[:32]
 
 
+class Packer:
+    """Windows that are filled with one item after another.
+
+    A long item is cut piece by piece, and others may run in between.
+    """
+
+    def __init__(self, size: int, count: Count) -> None:
+        self.size, self.count = size, count
+        self._full: list[Window] = []
+        self._held: list[str] = []
+        self._ids: list[str] = []
+        self._tokens = 0
+
+    @property
+    def windows(self) -> list[Window]:
+        """The windows so far; only the last one can still grow."""
+        return [*self._full, self._window()] if self._held else list(self._full)
+
+    def fork(self) -> Packer:
+        """Return a copy that can be filled differently."""
+        other = Packer(self.size, self.count)
+        other._full, other._held, other._ids = self._full[:], self._held[:], self._ids[:]
+        other._tokens = self._tokens
+        return other
+
+    async def add(self, items: Iterable[Item]) -> None:
+        """Add items at the end."""
+        for item in items:
+            for piece, length in pieces(item.text, self.size, self.count):
+                self._put(item.id, piece, length)
+                await asyncio.sleep(0)
+
+    def put(self, items: Iterable[Item]) -> None:
+        """Add items at the end, in one go."""
+        for item in items:
+            for piece, length in pieces(item.text, self.size, self.count):
+                self._put(item.id, piece, length)
+
+    def _put(self, id: str, piece: str, length: int) -> None:
+        joined = self.count(JOIN)
+        if self._held and self._tokens + joined + length > self.size:
+            self._full.append(self._window())
+            self._held, self._ids, self._tokens = [], [], 0
+        self._tokens += length + (joined if self._held else 0)
+        self._held.append(piece)
+        self._ids.append(id)
+
+    def _window(self) -> Window:
+        return Window(JOIN.join(self._held), tuple(dict.fromkeys(self._ids)), self._tokens)
+
+
 def pack(items: Iterable[Item], size: int, count: Count) -> Iterator[Window]:
     """Fill windows of at most `size` tokens with items in order; a longer item is cut."""
-    held: list[str] = []
-    ids: list[str] = []
-    tokens = 0
-    joined = count(JOIN)
-    for item in items:
-        for piece, length in pieces(item.text, size, count):
-            if held and tokens + joined + length > size:
-                yield Window(JOIN.join(held), tuple(dict.fromkeys(ids)), tokens)
-                held, ids, tokens = [], [], 0
-            tokens += length + (joined if held else 0)
-            held.append(piece)
-            ids.append(item.id)
-    if held:
-        yield Window(JOIN.join(held), tuple(dict.fromkeys(ids)), tokens)
+    packer = Packer(size, count)
+    packer.put(items)
+    yield from packer.windows
 
 
 def pieces(text: str, size: int, count: Count) -> Iterator[tuple[str, int]]:
