@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 PYTEST_AND_LEAVE := import sys, pytest; from recollect.engines.verl.leave import leave; leave(pytest.main(sys.argv[1:]))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-core check chaos sbom format bench lock clean verl-env test-verl
+.PHONY: demo test test-core check chaos sbom format bench bench-gpu lock clean verl-env test-verl
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/demo.stamp
@@ -57,6 +57,10 @@ format: $(VENV)/test.stamp
 bench: $(VENV)/bench.stamp
 	@set -e; for name in shared_prefix grpo_step; do \
 		echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py $(ARGS); done
+
+# On a machine with a GPU. What is finished is not run again: see build/bench-gpu/figures.md.
+bench-gpu: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/all_gpu.py $(ARGS)
 
 # Kill, fill, damage and deceive real commands for nine minutes: nothing lost, nothing doubled, same digits.
 chaos: $(VENV)/test.stamp

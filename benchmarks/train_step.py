@@ -5,6 +5,7 @@ samples; both use the same attention kernel, without padding. Effective rates co
 those of the rows, whichever way they were computed.
 
     python benchmarks/train_step.py [--shape 7b|1.5b|smollm2] [--order chunk_first|memory_first]
+    python benchmarks/train_step.py --turns 30    # a conversation with tools, a row per turn
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     ),
 }  # fmt: skip
 TEMPLATE, CHUNK, MEMORY, RESPONSE = 180, 5000, 500, 500
+TOOLS, CALL, RESULT = 2000, 60, 120
+"""A conversation with tools: what is said first, a reply, and what a tool returns."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,23 @@ def task(chunks: int, group: int, vocabulary: int, order: str, seed: int = 0) ->
             logprobs = np.where(trained, -np.log(vocabulary), 0).astype(np.float32)
             samples.append(Sample(ids, trained, advantages, logprobs, 0, episode))
             memory = reply
+    return samples
+
+
+def tool_task(turns: int, group: int, vocabulary: int, seed: int = 0) -> list[Sample]:
+    """Make the contexts of one task's conversations, each turn with all that was said before it."""
+    rng = np.random.default_rng(seed)
+    start = rng.integers(4, vocabulary, TOOLS)
+    samples = []
+    for episode in range(group):
+        said = start
+        for _ in range(turns):
+            ids = np.concatenate([said, rng.integers(4, vocabulary, CALL)])
+            trained = np.arange(len(ids)) >= len(said)
+            advantages = np.where(trained, episode % 2 - 0.5, 0).astype(np.float32)
+            logprobs = np.where(trained, -np.log(vocabulary), 0).astype(np.float32)
+            samples.append(Sample(ids, trained, advantages, logprobs, 0, episode))
+            said = np.concatenate([ids, rng.integers(4, vocabulary, RESULT)])
     return samples
 
 
@@ -198,14 +218,23 @@ def compare(options: argparse.Namespace) -> None:
     trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
     everything = sum(p.numel() for p in model.network.parameters())
     vocabulary = model.tokenizer.vocab_size
+    what = (
+        f"{options.turns} turns with tools"
+        if options.turns
+        else f"{options.chunks} x {CHUNK} tokens, {options.order}"
+    )
     print(
         f"\n{options.shape}, {model.network.config.num_hidden_layers} layers,"
-        f" {everything / 1e9:.2f}B weights, G = {options.group}, {options.chunks} x {CHUNK} tokens,"
-        f" {options.order}, {options.weights} weights, compiled {options.compile}"
+        f" {everything / 1e9:.2f}B weights, G = {options.group}, {what},"
+        f" {options.weights} weights, compiled {options.compile}"
     )
-    samples = task(options.chunks, options.group, vocabulary, options.order)
-    # The shapes are those of a first chunk, of one with a memory, and of an answer.
-    first = task(min(options.chunks, 2), options.group, vocabulary, options.order)
+    if options.turns:
+        samples = tool_task(options.turns, options.group, vocabulary)
+        first = samples[: 2 * options.turns]
+    else:
+        samples = task(options.chunks, options.group, vocabulary, options.order)
+        # The shapes are those of a first chunk, of one with a memory, and of an answer.
+        first = task(min(options.chunks, 2), options.group, vocabulary, options.order)
     logical = sum(len(sample.token_ids) - 1 for sample in samples)
     rates = {"6NT": 6.0 * everything * logical, "strict": logical_flops(model, samples)}
     print(
@@ -215,6 +244,9 @@ def compare(options: argparse.Namespace) -> None:
     # A micro-batch of rows holds the contexts of one chunk, one of tries as many as are asked for.
     row = TEMPLATE + CHUNK + MEMORY + RESPONSE
     trie = row + options.group * (MEMORY + RESPONSE)
+    if options.turns:
+        row = TOOLS + options.turns * (CALL + RESULT)
+        trie = options.group * row
     budgets = {False: options.rows or options.group, True: options.together}
     budgets = {False: budgets[False] * row, True: budgets[True] * trie}
     if options.order == "memory_first":
@@ -223,7 +255,7 @@ def compare(options: argparse.Namespace) -> None:
     for model.recompute in (options.recompute, *more):
         found: dict[str, Figures] = {}
         for share, name in ways:
-            few = first if share else first[: options.group]
+            few = first if share or options.turns else first[: options.group]
             with as_others_do() if name == "varlen" else nullcontext():
                 it = fitting(trainer, few, samples, share, budgets[share], options.repeats)
             found[name] = it
@@ -235,9 +267,10 @@ def compare(options: argparse.Namespace) -> None:
             )
         trie_ = found.pop("trie")
         for name, rows in found.items():
+            possible, found_ = rows.tokens / trie_.tokens, rows.seconds / trie_.seconds
             print(
-                f"{name + ' / trie':18}{rows.tokens / trie_.tokens:9.2f}x"
-                f"{rows.seconds / trie_.seconds:9.2f}x{trie_.gib / rows.gib:7.2f}x"
+                f"{name + ' / trie':18}{possible:9.2f}x{found_:9.2f}x{trie_.gib / rows.gib:7.2f}x"
+                f"   {found_ / possible:.2f} of what fewer tokens could save"
             )
 
 
@@ -288,6 +321,7 @@ def main() -> None:
     parser.add_argument("--order", choices=["chunk_first", "memory_first"], default="chunk_first")
     parser.add_argument("--group", type=int, default=16)
     parser.add_argument("--chunks", type=int, default=6)
+    parser.add_argument("--turns", type=int, default=0, help="of a conversation with tools instead")
     parser.add_argument("--recompute", type=float, nargs="+", default=[1.0])
     parser.add_argument("--weights", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--rows", type=int, help="rows in a micro-batch; a group if not given")
