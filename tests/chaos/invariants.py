@@ -69,7 +69,7 @@ def bad_manners(status: int | None, printed: str, allowed: set[int]) -> list[str
     elif status not in allowed:
         said.append(f"status {status}, not one of {sorted(allowed)}: {printed[-300:]!r}")
     if (at := printed.find("Traceback (most recent call last)")) >= 0:
-        said.append(f"a traceback: {printed[at : at + 2000]}")
+        said.append(f"a traceback: {printed[at : at + 300]} ... {printed[at:][-1000:]}")
     if status == 2 and printed.count("recollect: ") != 1:
         said.append(f"not one message: {printed[-500:]!r}")
     return said

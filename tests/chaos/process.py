@@ -55,6 +55,11 @@ class Command:
     def alive(self) -> bool:
         return bool(self.process.is_alive())
 
+    @property
+    def printed(self) -> str:
+        """What it has printed so far."""
+        return b"".join(self._printed).decode(errors="replace")
+
     def send(self, number: int) -> None:
         """Send a signal; one that comes after the end reaches nobody."""
         self.ready.wait(60)
@@ -70,7 +75,7 @@ class Command:
             self.process.join()
         if self._reader:
             self._reader.join(10)
-        return status, b"".join(self._printed).decode(errors="replace")
+        return status, self.printed
 
 
 def start(arguments: list[str], scratch: Path, disk: Disk = Disk()) -> Command:

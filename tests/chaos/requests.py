@@ -18,6 +18,7 @@ from recollect.config.presets import DEMO_MODEL
 from tests.chaos.invariants import Findings, bad_manners
 from tests.chaos.process import Command, start, wait_until
 from tests.support.hostile import NASTY
+from tests.support.wire_fuzz import nearly_http
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
 ODD: tuple[Any, ...] = (None, [], {}, -1, 0, 1e308, 10**30, "x", True, [[]], NASTY[0], NASTY[3])
@@ -74,6 +75,7 @@ REQUESTS: dict[str, Callable[[random.Random], bytes]] = {
     ),
     "a huge head": lambda draw: b"GET /health HTTP/1.1\r\nX: " + b"a" * 200_000 + b"\r\n\r\n",
     "another method": lambda draw: b"BREW /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "nearly HTTP": lambda draw: b"".join(nearly_http(draw)),
     "a path outside": lambda draw: b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
 }
 
@@ -85,6 +87,14 @@ class Served:
     url: str
     command: Command
     said: str = ""
+    complained: int = 0
+    """Characters of its output that were looked at."""
+
+    def complaints(self) -> list[str]:
+        """Return what it printed since the last look, which is nothing if all is well."""
+        printed = self.command.printed
+        new, self.complained = printed[self.complained :].strip(), len(printed)
+        return [f"the server printed {new[:300]} ... {new[-700:]}"] if new else []
 
     def ask(self) -> str:
         """Send the honest request; return the reply's text."""
@@ -104,6 +114,7 @@ def serving(base: Path) -> Iterator[Served]:
     assert wait_until(lambda: ready.exists() and ready.read_text().strip(), 90, command)
     server = Served(ready.read_text().strip(), command)
     server.said = server.ask()
+    server.complaints()  # its address
     try:
         yield server
     finally:
@@ -117,7 +128,7 @@ def attack(server: Served, draw: random.Random) -> tuple[Findings, list[float]]:
     said: list[str] = []
     for _ in range(8):
         name = draw.choice(list(REQUESTS))
-        reply = _talk(server.url, REQUESTS[name](draw), draw.choice([0.02, 3.0]))
+        reply = _talk(server.url, REQUESTS[name](draw), draw.choice([0.02, 0.02, 0.3, 0.3, 3.0]))
         status = reply.split(b" ")[1:2]
         if status and status[0].startswith(b"5"):
             said.append(f"{name}: {reply[:200]!r}")
@@ -127,8 +138,9 @@ def attack(server: Served, draw: random.Random) -> tuple[Findings, list[float]]:
     if not server.command.alive:
         return Findings(said=[*said, "the server ended"]), []
     again = server.ask()
+    took = time.monotonic() - began
     changed = [] if again == server.said else [f"{again!r} for {server.said!r}"]
-    return Findings(changed=changed, said=said), [time.monotonic() - began]
+    return Findings(changed=changed, said=said + server.complaints()), [took]
 
 
 def _talk(url: str, request: bytes, seconds: float = 30.0) -> bytes:

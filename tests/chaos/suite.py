@@ -7,13 +7,12 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import cycle
 from pathlib import Path
-from statistics import median
 from typing import Self
 
 from tests.chaos import grounds, workloads
@@ -24,34 +23,11 @@ from tests.chaos.kills import kill_and_resume
 from tests.chaos.process import warm_up
 from tests.chaos.requests import Served, attack, serving
 from tests.chaos.servers import FaultyServer, deceive, faulty_server
+from tests.chaos.table import Row
 from tests.chaos.workloads import Unit, Workload
 
 Try = tuple[Findings, list[float]]
 POLITE = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-
-
-@dataclass
-class Row:
-    """One fault of the table."""
-
-    fault: str
-    tries: int = 0
-    lost: int = 0
-    doubled: int = 0
-    changed: int = 0
-    wrong: int = 0
-    """Tries with anything wrong at all, a bad message included."""
-    seconds: list[float] = field(default_factory=list)
-    """To recover: until the first new result, or until the message."""
-
-    def add(self, found: Findings, seconds: list[float]) -> None:
-        """Count a try."""
-        self.tries += 1
-        self.lost += len(found.lost)
-        self.doubled += len(found.doubled)
-        self.changed += len(found.changed)
-        self.wrong += bool(found)
-        self.seconds += seconds
 
 
 class Suite:
@@ -86,10 +62,14 @@ class Suite:
         draw = random.Random(f"{self.seed}/{row.fault}/{row.tries}")
         self._tries += 1
         folder = self.base / f"try-{self._tries}"
-        found, seconds = FAULTS[row.fault](self, folder, draw)
+        try:
+            found, seconds = FAULTS[row.fault](self, folder, draw)
+        except Exception:  # what no check expects is a finding too
+            found, seconds = Findings(said=[traceback.format_exc()]), []
         row.add(found, seconds)
         if found:
-            print(f"seed {self.seed}, {row.fault}, {row.tries}: {found}", file=sys.stderr)
+            where = f"seed {self.seed}, {row.fault}, try {row.tries}"
+            print(f"{where}: {found}", file=sys.stderr, flush=True)
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -198,16 +178,3 @@ FAULTS: dict[str, Callable[[Suite, Path, random.Random], Try]] = {
     "stages: damaged file": _damage("stages_cases"),
     "serve: hostile requests": lambda s, f, draw: attack(s.served, draw),
 }
-
-
-def table(rows: list[Row]) -> str:
-    """Write the table as Markdown."""
-    lines = [
-        "| fault | tries | lost | doubled | changed | wrong | seconds to recover, median (worst) |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        took = f"{median(row.seconds):.1f} ({max(row.seconds):.1f})" if row.seconds else "-"
-        counts = (row.tries, row.lost, row.doubled, row.changed, row.wrong)
-        lines.append(f"| {row.fault} | {' | '.join(map(str, counts))} | {took} |")
-    return "\n".join(lines)

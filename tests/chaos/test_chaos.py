@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from recollect.files import TEMPORARY
-from tests.chaos.invariants import bad_manners, compare
-from tests.chaos.suite import Suite, table
+from tests.chaos.invariants import Findings, bad_manners, compare
+from tests.chaos.suite import FAULTS, Suite
+from tests.chaos.table import BEGIN, END, Row, put, table
 from tests.chaos.workloads import Unit, Workload
 
 SHORT = ("eval: SIGTERM, SIGHUP, Ctrl-C", "eval: SIGKILL", "eval: full disk", "eval: damaged file",
@@ -44,3 +47,30 @@ def test_the_check_finds_hangs_tracebacks_and_other_statuses():
     assert bad_manners(0, "Traceback (most recent call last):\n  File", {0})
     assert bad_manners(2, "recollect: x\n  fix: y", {2}) == []
     assert bad_manners(2, "", {2}), "a failure that says nothing"
+
+
+def test_what_no_check_expects_is_counted_and_the_suite_continues(tmp_path, monkeypatch, capsys):
+    def broken(_suite, _folder, _draw):
+        raise ValueError("nobody expected this")
+
+    monkeypatch.setitem(FAULTS, "made", broken)
+    with Suite(tmp_path, seed=7) as suite:
+        rows = suite.run(0, ["made"], tries=2)
+    assert (rows[0].tries, rows[0].wrong) == (2, 2)
+    assert "seed 7, made, try 2" in (said := capsys.readouterr().err)
+    assert "nobody expected this" in said
+
+
+def test_the_table_replaces_the_one_of_the_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    row = Row("a fault")
+    row.add(Findings(lost=["x"]), [1.0, 3.0])
+    for _ in range(2):
+        put(page, [row], 7, 9.0)
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert text.count("| a fault | 1 | 1 | 0 | 0 | 1 | 2.0 (3.0) |") == 1 and "seed 7" in text
+    (tmp_path / "other.md").write_text("no marks")
+    with pytest.raises(SystemExit, match="has no"):
+        put(tmp_path / "other.md", [row], 7, 9.0)

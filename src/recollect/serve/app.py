@@ -134,7 +134,7 @@ class _Handler:
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception:
-                log.exception("a request to %s failed", one_line(request.url.path, 100))
+                log.exception("a request to %s failed", one_line(request.scope["path"], 100))
                 return _refused(_failed())
 
         return answer
@@ -275,4 +275,4 @@ async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     what = {404: "there is no", 405: f"{request.method} does not fit"}
     say = what.get(error.status_code, error.detail)
-    return _refused(Refusal(f"{say} {request.url.path}", error.status_code))
+    return _refused(Refusal(f"{say} {request.scope['path'][:200]}", error.status_code))

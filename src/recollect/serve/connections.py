@@ -125,6 +125,16 @@ class _Connection(H11Protocol):
             self._head_timer.cancel()
             self._head_timer = None
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, unless an answer has begun; what was under way is dropped."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def on_response_complete(self) -> None:
         if self.by_age.pop(self, self) is None:
             self.by_age[self] = None  # the youngest now

@@ -103,6 +103,7 @@ async def serving(
         uvicorn.Config(
             make_app(service, api_key=api_key, hosts=LOCAL_NAMES if local else ()),
             http=connection_type(config.limits),
+            ws="none",  # a connection that becomes another kind would escape the limits
             h11_max_incomplete_event_size=MAX_HEAD,
             loop="none",
             lifespan="off",

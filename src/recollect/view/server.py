@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,7 +25,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from recollect.errors import UserError
 from recollect.foreign import one_line, shown
 from recollect.runs.stopping import STOPS, status_of
+from recollect.serve.connections import connection_type
 from recollect.serve.listening import LOCAL_NAMES, is_loopback
+from recollect.serve.settings import RequestLimits
 from recollect.view.answers import Answers
 from recollect.view.encoding import as_json
 
@@ -52,13 +53,15 @@ HEADERS = {
 }
 LARGEST = 1 << 20
 """Bytes of a request."""
+LIMITS = RequestLimits(connections=256, body_seconds=10.0)
+MAX_HEAD = 1 << 15
 
 
 def make_app(answers: Answers, key: str = "", hosts: tuple[str, ...] = ()) -> ASGIApp:
     """Make the application; `hosts` are the names it may be called by, or empty for any name."""
 
     async def page(request: Request) -> Response:
-        name, kind = FILES[request.url.path]
+        name, kind = FILES[request.scope["path"]]
         return Response((PAGE / name).read_bytes(), media_type=kind, headers=HEADERS)
 
     async def data(request: Request) -> Response:
@@ -67,10 +70,14 @@ def make_app(answers: Answers, key: str = "", hosts: tuple[str, ...] = ()) -> AS
 
     async def what_if(request: Request) -> Response:
         body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > LARGEST:
-                return _refused("the request is too long", 413)
+        try:
+            async with asyncio.timeout(LIMITS.body_seconds):
+                async for piece in request.stream():
+                    body += piece
+                    if len(body) > LARGEST:
+                        return _refused("the request is too long", 413)
+        except (ClientDisconnect, TimeoutError):
+            return _refused("the request did not arrive whole", 408)
         return await _answered(lambda: answers.what_if(request.path_params["id"], _object(body)))
 
     routes = [Route(path, page) for path in FILES]
@@ -122,8 +129,8 @@ class _Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
-        name = urlsplit(f"//{host}").netloc.rpartition(":")[0] if ":" in host else host
-        if self.hosts and name not in self.hosts and host not in self.hosts:
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if self.hosts and name not in self.hosts:
             return _refused(f"this server is not {host}", 421)
         if not scope["path"].startswith("/api/"):
             return None
@@ -143,6 +150,9 @@ def serving(answers: Answers, listener: socket.socket, key: str = "") -> Iterato
     hosts = LOCAL_NAMES if is_loopback(host) else ()
     config = uvicorn.Config(
         make_app(answers, key, hosts),
+        http=connection_type(LIMITS),
+        ws="none",
+        h11_max_incomplete_event_size=MAX_HEAD,
         lifespan="off",
         log_level="error",
         access_log=False,

@@ -1,0 +1,76 @@
+"""Whatever bytes a connection brings, a server answers or hangs up, and its log stays empty."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from recollect.serve.server import serving
+from recollect.serve.settings import RequestLimits, ServeConfig
+from tests.support.viewing import planted, viewing
+from tests.support.wire_fuzz import nearly_http, throw
+
+TRIES = 60
+CASES = {
+    "a bad chunk behind a head that is refused": [
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"-1\r\n{}",
+    ],
+    "a bad chunk in the same packet": [
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"-1\r\n{}",
+    ],
+    "a host that is no address": [b"GET /nowhere HTTP/1.1\r\nHost: [\r\n\r\n"],
+    "a websocket": [
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    ],
+}
+
+
+def all_cases() -> list[tuple[str, list[bytes]]]:
+    draws = ((f"seed {i}", nearly_http(random.Random(i))) for i in range(TRIES))
+    return [*CASES.items(), *draws]
+
+
+def attacked(host: str, port: int, honest: list[bytes]) -> None:
+    for name, pieces in all_cases():
+        reply = throw(host, port, pieces, patience=0.01)
+        assert not reply or reply.startswith(b"HTTP/1.1 "), (name, reply[:200])
+        for line in reply.split(b"\r\n"):
+            assert not line.startswith(b"HTTP/1.1 5"), (name, reply[:500])
+    assert throw(host, port, honest, patience=5).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.fixture
+def calm(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    yield
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
+    assert "Traceback" not in capsys.readouterr().err  # the web server has a log of its own
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])  # by one name, by any name
+def test_whatever_a_connection_brings_serve_stays_calm(model, address, calm):
+    async def run() -> None:
+        config = ServeConfig("", host=address, port=0, limits=RequestLimits(connections=32))
+        async with serving(model, "tiny", config) as server:
+            port = urlsplit(server.url).port
+            honest = [b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"]
+            await asyncio.to_thread(attacked, "127.0.0.1", port, honest)
+            assert server.service.in_flight == 0 and server.service.bodies.held == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("hosts", [True, False])
+def test_whatever_a_connection_brings_the_viewer_stays_calm(tmp_path, hosts, calm, monkeypatch):
+    if not hosts:
+        monkeypatch.setattr("recollect.view.server.LOCAL_NAMES", ())
+    with viewing(planted(tmp_path)) as (url, _answers):
+        honest = [b"GET /api/state HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"]
+        attacked("127.0.0.1", urlsplit(url).port, honest)
