@@ -80,6 +80,35 @@ def test_ctrl_c_leaves_no_traceback(args, delay, tmp_path):
         assert process.returncode == (2 if err else 0), err
 
 
+DROPS = """
+import os, signal, sys, time, recollect.__main__ as start
+class Dropping:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(100):
+            pass
+def run():
+    dropping = Dropping()
+    del dropping
+    time.sleep(20)
+    return 0
+import recollect.cli
+recollect.cli.main = run
+sys.exit(start.main())
+"""
+
+
+def test_ctrl_c_counts_where_python_drops_exceptions():
+    ended = subprocess.run(
+        [sys.executable, "-c", DROPS],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        timeout=15,
+    )
+    assert (ended.returncode, ended.stderr) == (130, "recollect: stopped\n")
+
+
 def test_every_verb_explains_itself(capsys):
     for args in [[verb] for verb in VERBS] + [["data", name] for name in DATA_VERBS]:
         for flag in ("--help", "-h"):

@@ -12,9 +12,29 @@ def crash(kind: type[BaseException], error: BaseException, trace: object) -> Non
     sys.stderr.write(redact("".join(traceback.format_exception(error))))
 
 
+def unheard(failure: "sys.UnraisableHookArgs") -> None:
+    """Repeat a Ctrl-C that came where Python drops exceptions, such as an import's clean-up."""
+    if isinstance(failure.exc_value, KeyboardInterrupt):
+        import _thread
+
+        # A moment later: here it would be dropped again.
+        _thread.start_new_thread(_interrupt_soon, (_thread.get_ident(),))
+    else:
+        sys.__unraisablehook__(failure)
+
+
+def _interrupt_soon(thread: int) -> None:
+    import signal
+    import time
+
+    time.sleep(0.01)
+    signal.pthread_kill(thread, signal.SIGINT)
+
+
 def main() -> int:
     """Run the command line; return its exit status."""
     sys.excepthook = crash
+    sys.unraisablehook = unheard
     try:
         import signal
 
