@@ -12,14 +12,15 @@ from recollect.cli import main
 from recollect.commands.cluster_doctor import examine, judge
 from recollect.engines.verl.doctor.nodes import ask_nodes, check_answers
 from recollect.engines.verl.doctor.traps import TRAPS, Found
-from recollect.engines.verl.doctor.workers import Node, describe
+from recollect.engines.verl.doctor.workers import Node, describe, sources, told_apart
 from recollect.errors import UserError
 
 VERSIONS = {
     "recollect-rl": "0.1.0", "verl": "0.9.1", "ray": "2.60.0", "torch": "2.13.0",
     "transformers": "5.10.4", "tensordict": "0.10.0", "TransferQueue": "0.1.11", "vllm": "0.24.0",
 }  # fmt: skip
-WELL = Node("a", "3.11.7", VERSIONS, loop="MemoryLoop", gpus=8, shared_memory=64 << 30)
+CODE = {"recollect": "0123456789ab"}
+WELL = Node("a", "3.11.7", VERSIONS, loop="MemoryLoop", gpus=8, shared_memory=64 << 30, code=CODE)
 
 
 def status(nodes: list[Node], name: str) -> tuple[str, str, str]:
@@ -40,6 +41,51 @@ def test_nodes_must_have_the_same():
     )
     without = replace(WELL, host="b", versions={k: v for k, v in VERSIONS.items() if k != "ray"})
     assert "b missing" in status([WELL, without], "ray")[1]
+
+
+def test_a_version_that_is_the_same_may_have_other_code():
+    other = replace(WELL, host="b", code={"recollect": "ba9876543210"})
+    assert status([WELL, other], "module recollect") == (
+        "bad",
+        "not the same code: a 0123456789ab, b ba9876543210",
+        "install the same recollect on every node",
+    )
+    newer = replace(other, versions={**VERSIONS, "recollect-rl": "0.2.0"})
+    bad = [f for f in examine([WELL, newer]) if f.status == "bad"]
+    assert [f.found for f in bad] == ["a 0.1.0, b 0.2.0"]  # one line says it
+    assert status([WELL, replace(WELL, host="b", python="3.12.1")], "Python")[0] == "bad"
+
+
+def test_the_users_own_modules_are_compared():
+    mine = replace(WELL, code={**CODE, "mine": "1"})
+    assert {f.status for f in examine([mine, replace(mine, host="b")], ["mine"])} == {"ok"}
+    other = replace(mine, host="b", code={**CODE, "mine": "2"})
+    found = next(f for f in examine([mine, other], ["mine"]) if f.status == "bad")
+    assert (found.name, found.found) == ("module mine", "not the same code: a 1, b 2")
+    lacking = next(f for f in examine([mine, replace(WELL, host="b")], ["mine"]) if f.fix)
+    assert "b missing" in lacking.found
+    nowhere = next(f for f in examine([WELL], ["mine"]) if f.status == "bad")
+    assert nowhere.found == "not installed on any node"
+
+
+def test_nodes_of_one_name_are_told_apart():
+    newer = replace(WELL, versions={**VERSIONS, "verl": "0.9.2"})
+    nodes = told_apart([WELL, newer], ["10.0.0.1:5", "10.0.0.2:5"])
+    assert status(nodes, "verl")[1] == "a (10.0.0.1:5) 0.9.1, a (10.0.0.2:5) 0.9.2"
+    assert told_apart([WELL], ["10.0.0.1:5"]) == [WELL]
+
+
+def test_sources_of_a_module_and_of_a_package(tmp_path, monkeypatch):
+    (tmp_path / "own_one.py").write_text("A = 1\n")
+    (tmp_path / "own_two").mkdir()
+    (tmp_path / "own_two/__init__.py").write_text("")
+    (tmp_path / "own_two/part.py").write_text("A = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ("own_one", "own_two", "nowhere", "nowhere.at.all")
+    before = sources(names)
+    assert set(before) == {"own_one", "own_two"} and sources(names) == before
+    (tmp_path / "own_two/part.py").write_text("A = 2\n")
+    assert {name for name, own in sources(names).items() if own != before[name]} == {"own_two"}
 
 
 def test_attention_is_the_same_on_every_node():
@@ -78,6 +124,8 @@ def test_traps():
 def test_arguments(capsys):
     assert main(["doctor", "--address", "auto"]) == 2
     assert "add --engine verl" in capsys.readouterr().err
+    assert main(["doctor", "--modules", "mine"]) == 2
+    assert main(["doctor", "--engine", "verl", "--modules", "my-module"]) == 2
     for args in (["--engine", "verl", "--address"], ["--engine", "verl", "more"]):
         with pytest.raises(SystemExit) as stopped:
             main(["doctor", *args])

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,24 @@ LIMIT = 900.0
 
 
 def start(
-    config: TrainConfig, *, ranks: int = 1, engine: str = "recollect", **keys: Any
+    config: TrainConfig,
+    *,
+    ranks: int = 1,
+    engine: str = "recollect",
+    cluster: Mapping[str, str] | None = None,
+    **keys: Any,
 ) -> tuple[subprocess.Popen[bytes], Path]:
-    """Start a run; return its process and its log."""
-    own = cpu_keys(ranks, engine) | {name.replace("__", "."): v for name, v in keys.items()}
+    """Start a run, in a running cluster where its environment is given; return process and log."""
+    own = cpu_keys(ranks, engine, joins=bool(cluster)) | {
+        name.replace("__", "."): v for name, v in keys.items()
+    }
     plan = plan_launch(config, [f"{key}={written(value)}" for key, value in own.items()])
     write_folder(plan)
     log = plan.run.with_suffix(".log")
     with open(log, "ab") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", ENTRY, *plan.arguments],
-            env=environment() | ENVIRONMENT,
+            env=environment() | ENVIRONMENT | dict(cluster or {}),
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,

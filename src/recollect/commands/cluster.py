@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -53,7 +54,8 @@ def train_and_report_on_cluster(
 def on_cpu(overrides: Sequence[str]) -> list[str]:
     """Put what a machine without GPUs needs before the user's own settings."""
     given = {name_of(text) for text in overrides}
-    keys = {key: value for key, value in cpu_keys().items() if name_of(key) not in given}
+    joins = bool(os.environ.get("RAY_ADDRESS"))
+    keys = {k: value for k, value in cpu_keys(joins=joins).items() if name_of(k) not in given}
     return [*(f"{key}={written(value)}" for key, value in keys.items()), *overrides]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
@@ -12,7 +12,7 @@ from recollect.display.numbers import GIB, gib
 from recollect.distribution import NAME, install, plain, ranges
 from recollect.engines.verl.doctor.nodes import ask_nodes
 from recollect.engines.verl.doctor.traps import Found, look
-from recollect.engines.verl.doctor.workers import ATTENTION, PACKAGES, SERVERS, Node
+from recollect.engines.verl.doctor.workers import ATTENTION, PACKAGE, PACKAGES, SERVERS, Node
 from recollect.engines.verl.launch.start import NEEDED
 
 SHARED = 2 * GIB
@@ -20,22 +20,26 @@ SHARED = 2 * GIB
 READY = "Ready: recollect train PRESET --engine verl -- trainer.nnodes=N"
 
 
-def doctor_verl(console: Console, address: str | None = None) -> int:
+def doctor_verl(console: Console, address: str | None = None, modules: Sequence[str] = ()) -> int:
     """Look at a cluster, or at this machine as one; return 0 if it can work, else 1."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         fix = f"make verl-env, or {install('verl')} in an environment of its own"
         findings = [Finding(name, "bad", "not installed", fix) for name in missing]
     else:
-        nodes = ask_nodes(address)
-        findings = [*examine(nodes), *(judge(found) for found in look())]
+        nodes = ask_nodes(address, modules)
+        findings = [*examine(nodes, modules), *(judge(found) for found in look())]
     show(console, findings, READY)
     return int(any(finding.status == "bad" for finding in findings))
 
 
-def examine(nodes: Sequence[Node]) -> list[Finding]:
-    """Judge what the nodes have."""
-    findings = [_package(name, nodes) for name in (NAME, *PACKAGES)]
+def examine(nodes: Sequence[Node], modules: Sequence[str] = ()) -> list[Finding]:
+    """Judge what the nodes have; `modules` are the user's own."""
+    findings = [_python(nodes)]
+    findings += [_package(name, nodes) for name in (NAME, *PACKAGES)]
+    if findings[1].status != "bad":  # other versions have other code
+        findings += [found for found in [_code(PACKAGE, nodes)] if found.status == "bad"]
+    findings += [_code(name, nodes) for name in modules]
     findings += [_server(nodes), _attention(nodes)]
     findings += [_plugin(node) for node in nodes]
     gpus = sum(node.gpus for node in nodes)
@@ -66,8 +70,7 @@ def _package(name: str, nodes: Sequence[Node]) -> Finding:
     found = {node.host: node.versions.get(name, "missing") for node in nodes}
     different = sorted(set(found.values()))
     if len(different) > 1:
-        shown = ", ".join(f"{host} {version}" for host, version in found.items())
-        return Finding(name, "bad", shown, f"install the same {name} on every node")
+        return Finding(name, "bad", _listed(found), f"install the same {name} on every node")
     version = different[0]
     if version == "missing":
         return Finding(name, "bad", "not installed", install("verl"))
@@ -76,6 +79,29 @@ def _package(name: str, nodes: Sequence[Node]) -> Finding:
         fix = f"pip install '{name}{span}', or run make test-verl with this version"
         return Finding(name, "warning", f"{version}, tested with {span}", fix)
     return Finding(name, "ok", version)
+
+
+def _python(nodes: Sequence[Node]) -> Finding:
+    found = {node.host: node.python for node in nodes}
+    if len(set(found.values())) > 1:
+        return Finding("Python", "bad", _listed(found), "install the same Python on every node")
+    return Finding("Python", "ok", nodes[0].python)
+
+
+def _code(module: str, nodes: Sequence[Node]) -> Finding:
+    """Compare the sources of a module: a version alone says little of a checkout."""
+    found = {node.host: node.code.get(module, "missing") for node in nodes}
+    name = f"module {module}"
+    if set(found.values()) == {"missing"}:
+        return Finding(name, "bad", "not installed on any node", f"install {module} on every node")
+    if len(set(found.values())) > 1:
+        text = f"not the same code: {_listed(found)}"
+        return Finding(name, "bad", text, f"install the same {module} on every node")
+    return Finding(name, "ok", f"the same code on every node ({found[nodes[0].host]})")
+
+
+def _listed(found: Mapping[str, str]) -> str:
+    return ", ".join(f"{host} {value}" for host, value in found.items())
 
 
 def _server(nodes: Sequence[Node]) -> Finding:

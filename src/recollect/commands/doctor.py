@@ -39,10 +39,19 @@ class DoctorOptions:
     """verl looks at what the cluster engine needs."""
     address: str | None = None
     """With --engine verl: auto, or a Ray address. Looks at every node of a running cluster."""
+    modules: tuple[str, ...] = ()
+    """With --engine verl: installed modules of yours that must be the same on every node."""
 
     def __post_init__(self) -> None:
         if self.address and self.engine != "verl":
             raise UserError("only a cluster has an address", "add --engine verl")
+        if self.modules and self.engine != "verl":
+            raise UserError("--modules compares the nodes of a cluster", "add --engine verl")
+        for name in self.modules:
+            if not all(part.isidentifier() for part in name.split(".")):
+                raise UserError(
+                    f"{name!r} is not the name of a module", "write it as in an import statement"
+                )
 
 
 Status = Literal["ok", "bad", "warning", "absent"]

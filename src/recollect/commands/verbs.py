@@ -244,7 +244,7 @@ def doctor(args: list[str]) -> int:
         with importing():
             from recollect.commands.cluster_doctor import doctor_verl
 
-        return doctor_verl(open_console(), options.address)
+        return doctor_verl(open_console(), options.address, options.modules)
     return doctor(open_console())
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import hydra
 import ray
 from omegaconf import DictConfig, open_dict
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayError, RayTaskError
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
@@ -17,6 +17,7 @@ from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
 from recollect.engines.verl.environment import HANDED_ON, key_names, tracker_variables
+from recollect.engines.verl.lost import WatchedRunner
 from recollect.engines.verl.run.folder import RunFolder
 from recollect.engines.verl.stop import Stopped
 from recollect.engines.verl.trainer.merge import export
@@ -59,16 +60,18 @@ def run(config: DictConfig) -> None:
     auto_set_device(config)
     validate_config(config, need_reference_policy(config), need_critic(config))
     hand_on(config)
+    runner = WatchedRunner(ray.remote(num_cpus=1)(with_keys(Path(config.recollect.run))))
     try:
-        run_ppo(config, ray.remote(num_cpus=1)(with_keys(Path(config.recollect.run))))
-    except RayTaskError as error:
+        run_ppo(config, runner)
+    except RayError as error:
         if isinstance(error, Stopped):  # Ray's exceptions are also of the class that they carry
             raise Stopped from None
-        cause = mistake(error)
+        cause = mistake(error) or runner.explain(error)
         if cause is None:
             raise
         raise cause from None
     finally:
+        runner.close()
         ray.shutdown()
     run_folder = RunFolder(Path(config.recollect.run))
     alpha = run_folder.config.model.lora.alpha

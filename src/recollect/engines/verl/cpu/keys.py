@@ -20,17 +20,17 @@ ENVIRONMENT = {
 }
 
 
-def cpu_keys(ranks: int = 1, engine: str = "recollect") -> dict[str, Any]:
-    """Return verl's keys for `ranks` training processes on CPUs, in full precision."""
+def cpu_keys(ranks: int = 1, engine: str = "recollect", joins: bool = False) -> dict[str, Any]:
+    """Return verl's keys for `ranks` training processes on CPUs, in full precision.
+
+    A run that `joins` a cluster takes what its nodes were started with.
+    """
     actor, ref = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
     rollout, model = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
     exact = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     keys: dict[str, Any] = {
         "trainer.device": "cpu",
         "trainer.n_gpus_per_node": ranks,
-        # Ray hands out GPUs and cores that are not there; nobody looks for them.
-        "+ray_kwargs.ray_init.num_gpus": ranks,
-        "ray_kwargs.ray_init.num_cpus": 8 + 4 * ranks,
         "+ray_kwargs.ray_init.include_dashboard": False,
         f"{model}.use_remove_padding": False,
         f"+{model}.override_config.attn_implementation": "sdpa",
@@ -51,6 +51,12 @@ def cpu_keys(ranks: int = 1, engine: str = "recollect") -> dict[str, Any]:
         "reward.num_workers": 1,
         "recollect.poll_seconds": 0.1,
     }
+    if not joins:
+        # Ray hands out GPUs and cores that are not there; nobody looks for them.
+        keys |= {
+            "+ray_kwargs.ray_init.num_gpus": ranks,
+            "ray_kwargs.ray_init.num_cpus": 8 + 4 * ranks,
+        }
     if engine == "vllm":
         worker = "recollect.engines.verl.cpu.vllm.CpuWorkerExtension"
         keys |= {

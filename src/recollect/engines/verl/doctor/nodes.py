@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,13 +17,16 @@ from recollect.engines.verl.leave import leave
 from recollect.errors import UserError
 
 
-def ask_nodes(address: str | None = None) -> list[Node]:
-    """Describe every node of a cluster; without an address, of one that is started for it."""
+def ask_nodes(address: str | None = None, modules: Sequence[str] = ()) -> list[Node]:
+    """Describe every node of a cluster; without an address, of one that is started for it.
+
+    `modules` are those of the user that every node must have.
+    """
     if address:
         check_answers(address)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "nodes.json")
-        command = [sys.executable, "-m", __name__, str(file), *([address] if address else [])]
+        command = [sys.executable, "-m", __name__, str(file), address or "", *modules]
         status = subprocess.run(command, env=environment()).returncode
         if status:
             raise UserError(
@@ -47,9 +51,9 @@ def check_answers(address: str) -> None:
         ) from None
 
 
-def main(file: str, address: str | None = None) -> None:
+def main(file: str, address: str, *modules: str) -> None:
     """Write what the nodes are to a file."""
-    Path(file).write_text(json.dumps([asdict(node) for node in ask(address)]))
+    Path(file).write_text(json.dumps([asdict(node) for node in ask(address or None, modules)]))
 
 
 if __name__ == "__main__":

