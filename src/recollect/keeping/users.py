@@ -9,20 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from recollect.errors import UserError
-from recollect.files import Lines, lock, make_folder, plain, read_lines, remove, write_text
+from recollect.files import (
+    Lines,
+    line_of,
+    lock,
+    make_folder,
+    read_json,
+    read_lines,
+    remove,
+    write_text,
+)
 from recollect.foreign import redact, storable
 from recollect.keeping.keeper import Cost, Keeper, Kept
 from recollect.keeping.shelf import Shelf
 from recollect.keeping.windows import Item, Packer, digest
 from recollect.types import Question
 
-ITEMS, STATES = "items.jsonl", "states"
+ITEMS, STATES, NAME = "items.jsonl", "states", "user.json"
 OPEN = 256
 """Users whose items are held at once; beyond that, idle ones are closed, the oldest first."""
 _FIX = "restore it from a copy, or forget this user"
@@ -63,14 +75,38 @@ class User:
 
     async def remember(self, texts: Iterable[str]) -> list[str]:
         """Store items, then read them; return their ids."""
+        ids = await self.add(texts)
+        await self.memory()
+        return ids
+
+    async def add(self, texts: Iterable[str]) -> list[str]:
+        """Store items, which are read before the next answer; return their ids."""
         async with self.turn():
+            taken = {item.id for item in self.items}
             fresh: list[Item] = []
             for text in map(clean, texts):
-                same = sum(item.text == text for item in [*self.items, *fresh])
-                fresh.append(Item(text, digest(text, str(same))))
+                id = next(id for n in count() if (id := digest(text, str(n))) not in taken)
+                taken.add(id)
+                fresh.append(Item(text, id))
             self._store(fresh)
-            await self._kept()
             return [item.id for item in fresh]
+
+    async def put(self, items: Iterable[Item], gone: Collection[str] = ()) -> None:
+        """Store items in place of those with the same ids, and remove others; read nothing yet.
+
+        An item with another text comes last, as what was said last.
+        """
+        async with self.turn():
+            named = {item.id: replace(item, text=clean(item.text)) for item in items}
+            before = {item.id: item.text for item in self.items}
+            moved = {id for id, item in named.items() if before.get(id, item.text) != item.text}
+            if not (before.keys() & named.keys() or before.keys() & set(gone)):
+                self._store(list(named.values()))
+                return
+            kept = [item for item in self.items if item.id not in moved and item.id not in gone]
+            rest = [item for id, item in named.items() if id in moved or id not in before]
+            self._rewrite([*(named.get(item.id, item) for item in kept), *rest])
+            self._sweep()
 
     async def keep(self, items: Iterable[Item]) -> tuple[Kept, list[Item]]:
         """Store items with ids of their own, those that are not known yet, and read them.
@@ -79,7 +115,7 @@ class User:
         """
         async with self.turn():
             known = {item.id for item in self.items}
-            named = {item.id: Item(clean(item.text), item.id) for item in items}
+            named = {item.id: replace(item, text=clean(item.text)) for item in items}
             fresh = [item for id, item in named.items() if id not in known]
             self._store(fresh)
             return await self._kept(), fresh
@@ -99,13 +135,7 @@ class User:
         async with self.turn():
             if missing := set(ids) - {item.id for item in self.items}:
                 raise UserError(f"there is no item {min(missing)}", "list the items to find its id")
-            rest = [item for item in self.items if item.id not in ids]
-            lines = (json.dumps({"id": i.id, "text": i.text}, default=plain) for i in rest)
-            self._lines.close()
-            write_text(self.folder / ITEMS, "".join(f"{line}\n" for line in lines))
-            self._lines = Lines(self.folder / ITEMS)
-            self.items, self._packed, self._swept = rest, 0, False
-            self._packer = Packer(self.keeper.size, self.keeper.count)
+            self._rewrite([item for item in self.items if item.id not in ids])
             return await self._kept()
 
     def close(self) -> None:
@@ -115,11 +145,28 @@ class User:
             self._lines.close()
 
     def _store(self, items: Sequence[Item]) -> None:
-        for item in items:
-            self._lines.append({"id": item.id, "text": item.text})
+        lines = [_line(item) for item in items]
+        for line in lines:
+            self._lines.write(line)
         if items:
             self._lines.sync()
-        self.items += items
+        self.items += map(_item, map(json.loads, lines))
+
+    def _rewrite(self, items: Sequence[Item]) -> None:
+        """Put other items in place of all there are."""
+        lines = [_line(item) for item in items]
+        self._lines.close()
+        write_text(self.folder / ITEMS, "".join(f"{line}\n" for line in lines))
+        self._lines = Lines(self.folder / ITEMS)
+        self.items = [_item(json.loads(line)) for line in lines]
+        self._packed, self._swept = 0, False
+        self._packer = Packer(self.keeper.size, self.keeper.count)
+
+    def _sweep(self) -> None:
+        """Delete the states that the items do not lead to."""
+        found = Packer(self.keeper.size, self.keeper.count)
+        found.put(self.items)
+        self.keeper.shelf.keep_only(set(self.keeper.states(found.windows)))
 
     async def _kept(self) -> Kept:
         """Read what was not read yet, and delete the states that the items do not lead to."""
@@ -143,12 +190,21 @@ def clean(text: str) -> str:
     return redact(storable(text))
 
 
+def _line(item: Item) -> str:
+    about = {"created": datetime.now(UTC).isoformat(), **item.about}
+    return redact(line_of({"id": item.id, "text": item.text, "about": about}))
+
+
+def _item(row: dict[str, Any]) -> Item:
+    return Item(row["text"], row["id"], dict(row.get("about") or {}))
+
+
 def _read(path: Path) -> list[Item]:
     """Read the items; a last line that a kill cut short was never acknowledged."""
     if path.exists():
         Lines(path).close()
     try:
-        return [Item(row["text"], row["id"]) for _, row in read_lines(path, _FIX)]
+        return [_item(row) for _, row in read_lines(path, _FIX)]
     except (KeyError, TypeError) as error:
         raise UserError(f"{path} holds no items ({error})", _FIX) from error
 
@@ -172,12 +228,20 @@ class Users:
         if name not in self._open:
             # A name may be anything; its folder is named by a hash, so that none leaves this one.
             self._close_idle()
-            self._open[name] = User(self.folder / digest(name), self.open_keeper)
+            folder = self.folder / digest(name)
+            self._open[name] = User(folder, self.open_keeper)
+            if not (folder / NAME).exists():
+                write_text(folder / NAME, json.dumps({"name": name}))
         self._open[name] = user = self._open.pop(name)  # the last to be closed
         return user
 
     def __contains__(self, name: str) -> bool:
         return (self.folder / digest(name)).exists()
+
+    def names(self) -> Iterator[str]:
+        """Yield the name of every user there is."""
+        for path in sorted(self.folder.glob(f"*/{NAME}")):
+            yield str(read_json(path, _FIX).get("name", ""))
 
     async def erase(self, name: str) -> bool:
         """Delete everything of a user once no call for it is under way."""

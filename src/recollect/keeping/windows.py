@@ -7,9 +7,10 @@ nothing of agents or memories.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 from recollect.foreign import storable
 
@@ -28,6 +29,8 @@ class Item:
 
     text: str
     id: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What is stored beside the text and never read, such as when it came."""
 
     def __post_init__(self) -> None:
         if not self.id:
