@@ -14,17 +14,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from recollect.agents.base import Agent
 from recollect.commands.ask_options import AskOptions
 from recollect.commands.ask_screen import Watching, cited, price
 from recollect.concurrency import Stop
-from recollect.config.parts import agent_named
-from recollect.config.starting import is_run, starting_point, trained
 from recollect.display import open_console
 from recollect.display.numbers import count, duration
 from recollect.errors import BoundaryError, UserError
-from recollect.evaluation.models import Opened, open_models
-from recollect.evaluation.options import EvalOptions, choose_agents
+from recollect.evaluation.options import EvalOptions
+from recollect.evaluation.reader import Reader
 from recollect.files import make_folder, plain, read_json, write_text
 from recollect.foreign import one_line
 from recollect.keeping.evidence import find_passages
@@ -33,7 +30,6 @@ from recollect.keeping.keeper import (
     Keeper,
     Kept,
     can_keep,
-    fitting,
     memory_from,
     memory_hash,
     memory_record,
@@ -70,7 +66,7 @@ def run_ask(options: AskOptions) -> int:
         words = sum(len(document.text.split()) for document in documents)
         console.print(f"{named}{more}: {count(words)} words", style="dim", highlight=False)
     with console.status("loading the model"):
-        reader = Reader.open(options)
+        reader = _open(options)
     asking = Asking(reader, documents, options, console, stored)
     try:
         return Stop().run(asking.run(questions))
@@ -85,45 +81,13 @@ def run_ask(options: AskOptions) -> int:
         raise
 
 
-@dataclass(frozen=True)
-class Reader:
-    """An agent and its models."""
-
-    agent: Agent
-    opened: Opened
-
-    @classmethod
-    def open(cls, options: AskOptions) -> Reader:
-        """Open the model that is named, and the agent that reads with it."""
-        model, own = options.model, None
-        if _is_trained(model):
-            config = trained(starting_point(model))
-            model, own = config.model.path, config.agent
-        agent = agent_named(options.agent or "fold", own) if options.agent or not own else own
-        if options.set:
-            settings = [f"agent.{setting}" for setting in options.set]
-            agent = choose_agents(["agent"], {"agent": agent}, settings)["agent"]
-        opened = open_models(
-            EvalOptions(
-                (), model, temperature=options.temperature, served_model=options.served_model,
-                tokenizer=options.tokenizer, window=options.window, device=options.device,
-                threads=options.threads,
-            )
-        )  # fmt: skip
-        return cls(fitting(agent, opened.models["memory"].window), opened)
-
-    def keeper(self, cache: Path | None) -> Keeper:
-        """Return what reads and keeps."""
-        identity = json.dumps(self.opened.facts, sort_keys=True, default=plain)
-        folder = cache or default_cache()
-        return Keeper(self.agent, self.opened.models, Shelf(folder), identity)
-
-
-def _is_trained(model: str) -> bool:
-    """Tell a run from a model folder, which has a config.json as well, and from an address."""
-    if model.startswith(("http://", "https://")):
-        return False
-    return is_run(model) and not (Path(model).expanduser() / "tokenizer_config.json").exists()
+def _open(options: AskOptions) -> Reader:
+    models = EvalOptions(
+        (), options.model, temperature=options.temperature, served_model=options.served_model,
+        tokenizer=options.tokenizer, window=options.window, device=options.device,
+        threads=options.threads,
+    )  # fmt: skip
+    return Reader.open(models, options.agent, options.set)
 
 
 def default_cache() -> Path:
@@ -148,7 +112,7 @@ class Asking:
         """Read, save, answer."""
         if not can_keep(self.reader.agent):
             return await self._at_once(questions)
-        keeper = self.reader.keeper(self.options.cache)
+        keeper = self.reader.keeper(Shelf(self.options.cache or default_cache()))
         kept = await self._read(keeper, [Question(text, ()) for text in questions])
         if self.options.memory:
             self._save(kept)

@@ -178,6 +178,16 @@ def serve(args: list[str]) -> int:
     return run_server(config)
 
 
+def mcp(args: list[str]) -> int:
+    """Offer a user's memory to an MCP client."""
+    with importing():
+        import tyro
+
+        from recollect.commands.mcp import McpOptions, run_mcp
+
+    return run_mcp(tyro.cli(McpOptions, args=args, prog="recollect mcp"))
+
+
 def report(args: list[str]) -> int:
     """Write the report of an evaluation."""
     if args in (["-h"], ["--help"]):
@@ -295,6 +305,7 @@ VERBS: dict[str, Callable[[list[str]], int]] = {
     "eval": evaluate,
     "ask": ask,
     "serve": serve,
+    "mcp": mcp,
     "replay": replay,
     "judge-check": judge_check,
     "report": report,
