@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from recollect.commands.verbs import VERBS
-from recollect.errors import UserError
+from recollect.errors import UserError, place_of
 from recollect.foreign import shown
 from recollect.runs.stopping import Interrupts
 
@@ -137,7 +137,7 @@ def _unread() -> bool:
 
 
 def _run(args: list[str]) -> int:
-    """Run one verb; a user's mistake prints one message and no traceback."""
+    """Run one verb; a user's mistake, also in code of their own, prints one message."""
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE.format(presets=", ".join(PRESETS)), end="")
         return 0
@@ -152,6 +152,12 @@ def _run(args: list[str]) -> int:
         return VERBS[args[0]](args[1:])
     except UserError as error:
         print(shown(f"recollect: {error}"), file=sys.stderr)
+        return 2
+    except Exception as error:
+        if not (place := place_of(error)):
+            raise
+        wrong = UserError(f"{place}: {type(error).__name__}: {error}", "correct that line")
+        print(shown(f"recollect: {wrong}"), file=sys.stderr)
         return 2
 
 

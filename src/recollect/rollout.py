@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import time
+import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from recollect.agents.base import Agent, checked_answers, open_memory, part_name
@@ -22,6 +25,9 @@ from recollect.types import Context, Episode, Failure, Task
 
 Group = list[Episode]
 """The episodes of one task, compared with one another."""
+PLAIN = ("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "OwnMistake",
+         "TypeError", "UnboundLocalError")  # fmt: skip
+"""Errors of code that no reply of a model can be the cause of."""
 
 
 @dataclass(frozen=True)
@@ -188,3 +194,28 @@ def _enter(episode: Episode, score: Score) -> None:
     episode.reward = score.reward
     episode.scores = dict(score.parts)
     episode.answer_scores = list(score.answers)
+
+
+# What a trial makes of failures
+
+
+def mistake(episodes: Sequence[Episode]) -> Failure | None:
+    """Return the first failure if all episodes failed in a user's own code."""
+    failures = [episode.failure for episode in episodes]
+    if all(failure is not None and failure.place for failure in failures):
+        return failures[0]
+    return None
+
+
+def fix_of(found: Failure, usual: str) -> str:
+    """Say how to correct a mistake in a user's own code."""
+    return "await it" if "'coroutine' object" in found.message else usual
+
+
+@contextmanager
+def unawaited() -> Iterator[None]:
+    """Silence warnings about replies that were never awaited: the mistake is reported anyway."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        yield
+        gc.collect()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from recollect.cli import main
 from recollect.commands.experiment import read_results
 from recollect.commands.experiment_table import over_seeds
 from recollect.config.experiment import read_experiment
+from tests.support.warm import Warm
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -52,23 +55,21 @@ def test_the_documented_file_makes_six_runs(tmp_path, monkeypatch, capsys):
     assert said in (DOCS / "experiments.md").read_text()
 
 
-def test_a_stopped_experiment_continues_and_redoes_nothing(tmp_path, monkeypatch, capsys):
+def test_a_killed_experiment_continues_and_redoes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("e.toml").write_text(small())
     folder = Path("runs/e")
-    import recollect.commands.train as training
-
-    real, started = training.train_and_report, []
-
-    def stopped(config):
-        started.append(config.name)
-        return real(config) if len(started) == 1 else 130
-
-    monkeypatch.setattr(training, "train_and_report", stopped)
-    assert main(["train", "e.toml"]) == 130
-    assert "1 of 2 runs are finished; the same command continues" in capsys.readouterr().out
+    second = folder / "lr-0.0005_seed-1"
+    process = Warm(["train", "e.toml"])
+    deadline = time.monotonic() + 120
+    while not (second / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL and not (second / "report.md").exists()
     first = metrics(folder)
-    monkeypatch.setattr(training, "train_and_report", real)
+    assert list(read_results(folder)) == ["lr-0.0005_seed-0"]
     assert main(["train", "e.toml"]) == 0
     said = capsys.readouterr().out
     assert "run 1 of 2: lr-0.0005_seed-0: finished earlier" in said

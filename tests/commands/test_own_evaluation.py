@@ -70,3 +70,68 @@ def test_bad_names_are_one_message(here, capsys, words, says):
     assert main(["eval", *given, *words]) == 2
     said = capsys.readouterr().err
     assert says in said and "fix: " in said
+
+
+MISTAKES = {
+    "name": ("return [undefined]", "own.py:2: NameError: name 'undefined' is not defined", 0),
+    "text": ("return 'yes'", "own.py:1: OwnMistake: the agent wrong returned 'yes', not a", 0),
+    "value": (
+        "return [int((await chats.open().say('How many?', max_tokens=9)).text)]",
+        "own.py:2: ValueError: invalid literal for int() with base 10: 'e1'",
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_an_agent_is_found_before_anything_is_stored(here, capsys, name):
+    """Four calls, not 200 episodes; corrected, the same command works in the same folder."""
+    body, says, calls = MISTAKES[name]
+    Path("own.py").write_text(f"async def wrong(task, chats, memory):\n    {body}\n")
+    with chat_server(lambda _text: "e1") as server:
+        words = ["eval", "--agents", "fold,own:wrong", "--tasks", "recall@1k", "--n", "100"]
+        words += ["--model", server.url, "--out", "out", "--no-closed-book"]
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert says in said.replace("\n", " ") and "fix: " in said and "Traceback" not in said
+        asked = [text for text in server.texts if text != "Say OK."]  # asked of every server
+        assert len(asked) == calls and not Path("out/config.json").exists()
+        del sys.modules["own"]
+        Path("own.py").write_text("async def wrong(task, chats, memory):\n    return ['e1']\n")
+        assert main([*words[:5], "--n", "1", *words[7:]]) == 0
+
+
+def test_what_fails_on_one_task_only_is_counted_with_its_line(here, capsys):
+    Path("own.py").write_text(
+        "async def third(task, chats, memory):\n"
+        "    if 'test-0-2-' in task.id:\n        raise KeyError('third')\n    return ['e1']\n"
+    )
+    with chat_server(lambda _text: "e1") as server:
+        words = ["eval", "--agents", "own:third", "--tasks", "recall@1k", "--n", "4"]
+        assert main([*words, "--model", server.url, "--out", "out", "--no-closed-book"]) == 0
+    said = capsys.readouterr().out
+    assert "1 of 4 episodes failed; the first one at own.py:3: KeyError" in said
+
+
+def test_a_mistake_in_ones_tasks_or_metric_is_found_first(here, capsys):
+    Path("own.py").write_text(
+        "def close(prediction, answers):\n    return prediction.lowr()\n\n"
+        "def tasks(split):\n    return [1 / 0]\n\ndef words(prediction, answers):\n"
+        "    return 'good'\n"
+    )
+    common = ["eval", "--model", "http://127.0.0.1:9/v1", "--out", "out"]
+    for words, says in {
+        ("--tasks", "recall@1k", "--metrics", "own:close"): "own.py:2: AttributeError",
+        ("--tasks", "recall@1k", "--metrics", "own:words"): "own:words returned 'good'",
+        ("--tasks", "own:tasks"): "own.py:5: ZeroDivisionError: division by zero",
+    }.items():
+        assert main([*common, *words]) == 2
+        said = capsys.readouterr().err
+        assert says in said and "Traceback" not in said
+
+
+def test_measuring_a_preset_finds_a_mistake_at_once_too(here, capsys):
+    Path("own.py").write_text("async def wrong(task, chats, memory):\n    return [undefined]\n")
+    assert main(["eval", "demo", "--agent", "own:wrong"]) == 2
+    said = capsys.readouterr().err
+    assert "own.py:2: NameError: name 'undefined' is not defined (in a trial episode)" in said

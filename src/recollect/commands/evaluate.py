@@ -38,6 +38,7 @@ from recollect.evaluation.setup import (
 )
 from recollect.evaluation.tables import cost_table, judge_table, published_table, score_table
 from recollect.evaluation.tracked import tracked
+from recollect.evaluation.trial import try_metrics, try_out
 from recollect.evaluation.workers import Workers, count_workers
 from recollect.foreign import one_line
 from recollect.policies.cached import RemoteModel
@@ -69,6 +70,7 @@ def evaluate(
     check_trackers(options.trackers)
     options = with_model(options)
     setup = set_up(options, known_agents(options), own)
+    try_metrics(setup, options.metrics)
     for family in setup.grid.families.values():
         for note in notes_of(family):
             console.print(note, markup=False, highlight=False, soft_wrap=True)
@@ -82,6 +84,7 @@ def evaluate(
     for note in (*store.notes, *([f"{estimated}; {REMEDY}"] if estimated else [])):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     try:
+        stop.run(try_out(setup, opened, store.done))
         enter(folder, setup, options, opened, command)
         harness = Harness(
             setup.grid,
@@ -186,7 +189,8 @@ def _say_failures(console: Console, found: EvalResult) -> None:
     if not found.results.n_failed:
         return
     failure = next(r["failure"] for r in found.episodes if r["failure"])
-    cause = f"{failure['boundary']}: {failure['kind']}: {one_line(failure['message'], SHOWN)}"
+    place = failure.get("place") or failure["boundary"]
+    cause = f"{place}: {failure['kind']}: {one_line(failure['message'], SHOWN)}"
     counts = f"{found.results.n_failed} of {found.n_episodes} episodes failed"
     text = f"{counts}; the first one at {cause}"
     console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)

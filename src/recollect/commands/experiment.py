@@ -20,12 +20,11 @@ from recollect import files as disk
 from recollect.accuracy import Accuracy
 from recollect.commands.experiment_table import Failure, Row, markdown, score_table
 from recollect.config.experiment import Experiment, PlannedRun
-from recollect.config.stored import settings_of
-from recollect.config.train import MAY_CHANGE, TrainConfig
+from recollect.config.stored import deciding
+from recollect.config.train import TrainConfig
 from recollect.display import Report
 from recollect.display.figures import plain_table
 from recollect.errors import UserError
-from recollect.files import dotted
 
 FILE = "experiment.json"
 TrainOne = Callable[[TrainConfig], Report | int]
@@ -152,7 +151,7 @@ def is_finished(config: TrainConfig, results: Mapping[str, RunResult]) -> bool:
     folder = config.folder / config.name
     if result is None or not (folder / "config.json").exists():
         return False
-    now, then = _deciding(config), dict(result.settings)
+    now, then = deciding(config), dict(result.settings)
     different = [
         f"{name}: {then.get(name, '(not set)')} then, {now.get(name, '(not set)')} now"
         for name in sorted({*now, *then})
@@ -169,18 +168,8 @@ def is_finished(config: TrainConfig, results: Mapping[str, RunResult]) -> bool:
     return config.steps == result.steps
 
 
-def _deciding(config: TrainConfig) -> dict[str, str]:
-    """Return the settings that decide what a run learns, with the user's own code."""
-    free = [name for name in MAY_CHANGE if name != "code"]
-    return {
-        name: json.dumps(value, default=disk.plain)
-        for name, value in dotted(settings_of(config))
-        if not any(name == one or name.startswith(f"{one}.") for one in free)
-    }
-
-
 def _result(config: TrainConfig, report: Report) -> RunResult:
-    settings = _deciding(config)
+    settings = deciding(config)
     return RunResult(
         config.name, config.steps, report.after, report.before, report.failed, settings
     )

@@ -26,6 +26,7 @@ from recollect.rollout import Group
 from recollect.tasks.base import notes_of
 from recollect.train.loop import failures
 from recollect.train.rollouts import Rollouts
+from recollect.train.trial import has_own_code, try_out
 from recollect.train.watcher import Watcher
 
 REWARD = ("val/reward/mean", "val/reward/low", "val/reward/high")
@@ -102,6 +103,9 @@ async def evaluate(
     try:
         found: dict[int, Accuracy] = {}
         val = config.val
+        if has_own_code(config):
+            await try_out(config, rollouts.rollout(val.temperature, val.top_p), "test")
+            rollouts.roles.reset()
         sizes = {1: val.tasks} | {t: val.length_tasks for t in val.lengths if t != 1}
         for times, tasks in sizes.items():
             groups = await rollouts.validate(watcher, times, tasks)

@@ -20,7 +20,7 @@ from typing import Any
 from recollect import files as disk
 from recollect.config import modules, sources
 from recollect.config.overlay import Where, build, to_table
-from recollect.config.train import TrainConfig
+from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.errors import UserError
 
 CODE = "code"
@@ -35,6 +35,16 @@ def settings_of(config: TrainConfig) -> dict[str, Any]:
     """Return a run's settings for its file, with what has to be the same when it is resumed."""
     table: dict[str, Any] = to_table(config, TrainConfig)
     return table | {CODE: sources.table_of(own_sources(config)), "learning": config.models.learning}
+
+
+def deciding(config: TrainConfig) -> dict[str, str]:
+    """Return what decides what a run learns, with the user's own code: dotted names, as JSON."""
+    free = [name for name in MAY_CHANGE if name != CODE]
+    return {
+        name: json.dumps(value, default=disk.plain)
+        for name, value in disk.dotted(settings_of(config))
+        if not any(name == one or name.startswith(f"{one}.") for one in free)
+    }
 
 
 def write_settings(path: Path, config: TrainConfig) -> None:

@@ -29,7 +29,7 @@ from recollect.evaluation.options import EvalOptions, choose_agents, split_names
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.files.columns import Rows
 from recollect.tasks.files.fingerprint import fingerprint
-from recollect.tasks.function import as_family
+from recollect.tasks.function import as_family, first_task
 from recollect.tasks.named import OPENERS, TaskSpec, open_family, parse_specs, refuse
 
 WHEREABOUTS = ("url", "folder", "device")
@@ -95,7 +95,7 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
     for name, family in families.items():
         if not grid.tasks(name):
             raise UserError(f"{name} has no tasks in its {options.split} split", "build its data")
-        family.task(0, 0, options.split)
+        first_task(family, 0, options.split)
     return Setup(specs, grid, chosen)
 
 

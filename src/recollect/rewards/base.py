@@ -48,3 +48,12 @@ class BoundPerBatch(Protocol):
 def is_per_batch(reward: Reward) -> bool:
     """Tell whether a reward must be bound anew for every batch."""
     return isinstance(reward, BoundPerBatch) and reward.per_batch
+
+
+@dataclass(frozen=True)
+class NoReward:
+    """Measures nothing: for a trial, or where a reward would have to ask a model."""
+
+    async def __call__(self, episode: Episode, memory: Memory) -> Score:
+        """Give nothing."""
+        return Score(0.0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from recollect.errors import UserError, called_by, place_of_function
+from recollect.errors import UserError, called_by, place_of, place_of_function
 from recollect.metrics import Metric
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.splits import deal, pick
@@ -104,3 +104,21 @@ def _made(kind: type) -> Any:
             f"{kind.__name__} cannot be made without settings ({error})",
             "give every field of the tasks a default: on the command line its fields are flags",
         ) from None
+
+
+def first_task(family: TaskFamily, seed: int, split: Split) -> Task:
+    """Make a family's first task; refuse one that a user's own code fails to make."""
+    try:
+        task: Any = family.task(0, seed, split)
+    except UserError:
+        raise
+    except Exception as error:
+        if not (place := place_of(error)):
+            raise
+        raise UserError(f"{place}: {type(error).__name__}: {error}", "correct that line") from error
+    if not isinstance(task, Task):
+        place = place_of_function(family.task)
+        what = f"{place}: {type(family).__name__}.task returned {task!r:.80}, which is not a Task"
+        raise UserError(what, "return a Task")
+    found: Task = task
+    return found

@@ -9,8 +9,10 @@ import pytest
 from recollect.commands.stages.file import SHIPPED, StagesOptions, read_plan
 from recollect.commands.stages.plan import StagePlan
 from recollect.commands.stages.server import arguments
+from recollect.config.overlay import to_table
 from recollect.config.presets import TWO_STAGE_MODEL
 from recollect.errors import UserError
+from tests.support.own import own_folder
 
 THREE = """
 name = "three"
@@ -187,3 +189,20 @@ def test_mistakes_about_verl_are_messages(tmp_path, old, new, message):
     with pytest.raises(UserError) as refused:
         cluster_plan(tmp_path, CLUSTER.replace(old, new))
     assert message in str(refused.value)
+
+
+def test_all_stages_take_parts_of_your_own(tmp_path, monkeypatch):
+    with own_folder(tmp_path, monkeypatch):
+        own = {"agent": "mine:Reader", "reward": "mine:long", "tasks": "mine.py:Chess"}
+        for stage in plan_of(tmp_path, THREE, **own).stages:
+            config = to_table(stage.config)
+            assert config["agent"]["class"] == "mine:Reader"
+            assert config["reward"]["class"] == "mine:long"
+            assert config["tasks"]["class"] == "mine:Chess"
+        ours = plan_of(tmp_path, THREE, agent="gated", tasks="recall:diary@40").stages
+        assert {type(stage.config.agent).__name__ for stage in ours} == {"GatedAgent"}
+        for part, says in {"agent": "has no nobody", "reward": "has no nobody"}.items():
+            with pytest.raises(UserError, match=says):
+                plan_of(tmp_path, THREE, **{part: "mine:nobody"})
+        with pytest.raises(UserError, match="Chess is not an agent: it has no method run"):
+            plan_of(tmp_path, THREE, agent="mine:Chess")

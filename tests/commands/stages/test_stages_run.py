@@ -18,7 +18,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from recollect.cli import main
-from recollect.runs.run import read_metrics, without_times
+from recollect.runs.run import read_episodes, read_metrics, without_times
+from tests.support.own import own_folder
 from tests.support.warm import Warm, cold
 
 LEARNING = """
@@ -191,3 +192,32 @@ def test_a_dry_run_says_how_far_it_is(whole, tmp_path, capsys):
         assert main(command) == 0
         assert capsys.readouterr().out.count(state) == 4
     assert not (tmp_path / "file").exists()
+
+
+OWN = """
+end_to_end = false
+[settings]
+rollout.tasks = 2
+rollout.n = 2
+updates_per_step = 1
+val.tasks = 4
+val.lengths = []
+
+[[stages]]
+train = "answer"
+steps = 1
+"""
+
+
+def test_an_agent_a_reward_and_tasks_of_your_own_are_trained_in_a_stage(tmp_path, monkeypatch):
+    with own_folder(tmp_path, monkeypatch):
+        parts = ["--agent", "mine:two_pass", "--reward", "mine:long", "--tasks", "mine:Chess"]
+        out = finish(start(tmp_path, OWN, *parts))
+    run = tmp_path / "file/1-answer"
+    table = json.loads((run / "config.json").read_text())
+    assert table["agent"]["class"] == "mine:two_pass" and (run / "code/mine.py").is_file()
+    row = read_metrics(run)[-1]
+    assert row["step"] == 1 and row["episodes/failed"] == 0 and "1-answer" in out
+    episodes = read_episodes(run / "episodes/val-000001.jsonl.gz")
+    roles = {c.role: c.trainable for e in episodes for c in e.contexts if c.turns}
+    assert roles == {"memory": False, "answer": True}  # the memory's turns came from the server

@@ -6,10 +6,8 @@ finished ones came to. So a kill at any moment costs no more than the steps sinc
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.rule import Rule
@@ -27,10 +25,9 @@ from recollect.commands.stages.record import (
     write_table,
 )
 from recollect.commands.train import train_and_report
-from recollect.config.train import MAY_CHANGE
+from recollect.config.stored import deciding
 from recollect.display import Report, open_console
 from recollect.errors import UserError
-from recollect.files import plain
 
 
 def run_stages(plan: StagePlan) -> int:
@@ -83,17 +80,8 @@ def make_result(stage: Stage, report: Report) -> Result:
 
 def settings_of(stage: Stage) -> dict[str, str]:
     """Name all that decides what a stage learns: the fixed model itself, not its address."""
-    named = {
-        "start": stage.start,
-        "fixed": stage.fixed,
-        **_dotted(dataclasses.asdict(stage.config)),
-    }
-    free = [name for name in MAY_CHANGE if name != "steps"]
-    return {
-        name: value
-        for name, value in named.items()
-        if not any(name == one or name.startswith(f"{one}.") for one in free)
-    }
+    own = {"steps": json.dumps(stage.config.steps)}
+    return {"start": stage.start, "fixed": stage.fixed, **own, **deciding(stage.config)}
 
 
 def is_finished(stage: Stage, result: Result | None, folder: Path) -> bool:
@@ -126,14 +114,3 @@ def headline(stage: Stage) -> str:
     """Say in one line what a stage is."""
     against = f" against {stage.fixed}" if stage.fixed else ""
     return f"{stage.name}: {' and '.join(stage.roles)}, from {stage.start}{against}"
-
-
-def _dotted(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Map dotted names to values as JSON."""
-    flat: dict[str, str] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            flat |= _dotted(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = json.dumps(value, default=plain)
-    return flat

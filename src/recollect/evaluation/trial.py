@@ -1,0 +1,68 @@
+"""A trial before an evaluation: a mistake in a user's own code is found before anything is stored.
+
+Every agent of a user's own has one episode of every task set. Only where that fails in the user's
+code, and a reply may have caused it, there are more: it may be one odd reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from recollect.agents.base import bound, is_ours
+from recollect.agents.resources import Resources
+from recollect.config.modules import is_named
+from recollect.errors import UserError, place_of
+from recollect.evaluation.jobs import Job
+from recollect.evaluation.models import Opened
+from recollect.evaluation.scoring import score_named
+from recollect.evaluation.setup import Setup
+from recollect.rewards.base import NoReward
+from recollect.rollout import PLAIN, Rollout, fix_of, mistake, unawaited
+
+MORE = 3
+"""Episodes after a first one that failed; only a mistake that all of them make is one."""
+TIMEOUT = 60.0
+"""Seconds of a trial episode; a slow one is no mistake."""
+
+
+async def try_out(setup: Setup, opened: Opened, done: Collection[str]) -> None:
+    """Refuse an agent whose own code fails on a set's first task; what is done is not tried."""
+    for name, agent in setup.agents.items():
+        if is_ours(agent):
+            continue
+        models = opened.own.get(name, opened.models)
+        rollout = Rollout(bound(agent, Resources(agent)), models, NoReward(), timeout=TIMEOUT)
+        for set_name, family in setup.grid.families.items():
+            if Job(set_name, name, 0, 0).id in done:
+                continue
+            key = ("trial", set_name, name)
+            task = family.task(0, 0, setup.grid.split)
+            with unawaited():
+                [episodes] = await rollout.groups([task], 1, key)
+                found = mistake(episodes)
+                if found is not None and found.kind not in PLAIN:
+                    [more] = await rollout.groups([task], MORE, (*key, "again"))
+                    found = mistake([*episodes, *more])
+            if found is not None:
+                what = f"{found.place}: {found.kind}: {found.message} (in a trial episode)"
+                raise UserError(what, fix_of(found, "correct it, then run the same command again"))
+
+
+def try_metrics(setup: Setup, asked: Iterable[str]) -> None:
+    """Refuse a metric of the user's own that fails on a right answer."""
+    own = dict.fromkeys(n for n in (*asked, *setup.primary.values()) if is_named(str(n)))
+    families = setup.grid.families.values()
+    tasks = [family.task(0, 0, setup.grid.split) for family in families] if own else []
+    for name in own:
+        for question in (q for task in tasks for q in task.questions[:1]):
+            try:
+                score = score_named(name)(question.answers[0] if question.answers else "", question)
+            except Exception as error:
+                if isinstance(error, UserError) or not (place := place_of(error)):
+                    raise
+                what = f"{place}: {type(error).__name__}: {error} (in the metric {name})"
+                raise UserError(what, "correct that line") from error
+            if not isinstance(score, int | float):
+                raise UserError(
+                    f"the metric {name} returned {score!r:.80}", "return a number from 0 to 1"
+                )
