@@ -19,6 +19,8 @@ OPENED = 1 << 14
 """Lists and objects in one body ..."""
 KEYS = 1 << 14
 """... and names in its objects."""
+FOLDED = 1 << 17
+"""Values, lists and names of a conversation that may be longer than the window."""
 DIGITS = 64
 """Digits of a number."""
 TOKEN_BYTES, LEAST = 32, 1 << 20
@@ -60,10 +62,10 @@ class JsonShape:
                 self.long_number = True
         self._inside ^= len(parts) % 2 == 0
 
-    def too_much(self, values: int) -> Refusal | None:
+    def too_much(self, values: int, opened: int = OPENED, keys: int = KEYS) -> Refusal | None:
         """Return why the JSON is not read any further, if so."""
-        if self.values > values or self.opened > OPENED or self.keys > KEYS:
-            most = f"{values} values, {OPENED} lists and objects, and {KEYS} names in them"
+        if self.values > values or self.opened > opened or self.keys > keys:
+            most = f"{values} values, {opened} lists and objects, and {keys} names in them"
             return Refusal(f"a body may have {most}, and this one has more", 413)
         if self.long_number:
             return Refusal(f"a number in the body has more than {DIGITS} digits")
@@ -76,18 +78,28 @@ class Bodies:
 
     limits: RequestLimits
     window: int
+    folded: bool = False
+    """Whether a body may be longer than the window: what does not fit is read into a memory."""
     held: int = 0
     """Bytes of all of them."""
 
     @property
     def values(self) -> int:
         """Values that a body may have: tokens of some prompts, or of one that fills a window."""
+        if self.folded:
+            return max(self.limits.values, FOLDED)
         return max(self.limits.values, self.window + (1 << 10))
 
     @property
     def size(self) -> int:
         """Bytes that a body may have; a prompt that fills the window takes fewer."""
+        if self.folded:
+            return self.limits.body_bytes
         return min(self.limits.body_bytes, max(LEAST, TOKEN_BYTES * self.window))
+
+    @property
+    def _nested(self) -> tuple[int, int]:
+        return (FOLDED, FOLDED) if self.folded else (OPENED, KEYS)
 
     @contextmanager
     def holding(self) -> Iterator[list[int]]:
@@ -126,7 +138,7 @@ class Bodies:
                     self.held += len(piece)
                     body += piece
                     shape.feed(piece)
-                    if wrong := shape.too_much(self.values):
+                    if wrong := shape.too_much(self.values, *self._nested):
                         raise wrong
         except TimeoutError:
             seconds = f"{self.limits.body_seconds:g}"

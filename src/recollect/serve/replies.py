@@ -58,6 +58,8 @@ class Form:
     token_ids: bool = False
     usage: bool = False
     """Whether a stream ends with the usage."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Fields of our own, in the body and in the last chunk of a stream."""
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -71,7 +73,7 @@ class Form:
         body["usage"] = usage([one.job for one in done], [one.completion for one in done])
         if self.token_ids and self.kind == "chat":
             body["prompt_token_ids"] = list(done[0].job.prompt_ids)
-        return body
+        return body | self.extra
 
     def _head(self, chunk: bool) -> dict[str, Any]:
         if self.kind == "chat":
@@ -234,7 +236,8 @@ class Form:
 
     def ending(self, jobs: Sequence[Choice], completions: Sequence[Completion]) -> dict[str, Any]:
         """Return the chunk with the usage."""
-        return {**self._head(chunk=True), "choices": [], "usage": usage(jobs, completions)}
+        body = {**self._head(chunk=True), "choices": [], "usage": usage(jobs, completions)}
+        return body | self.extra
 
 
 def usage(jobs: Sequence[Choice], completions: Sequence[Completion]) -> dict[str, int]:

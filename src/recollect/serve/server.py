@@ -1,34 +1,26 @@
-"""A server's life: load, bind, say so, serve until asked to stop, finish what is under way."""
+"""Serve one model: load it, and answer with it until asked to stop."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvicorn
-
-from recollect.files import write_text
 from recollect.foreign import one_line
 from recollect.models.model import LoadedModel
-from recollect.runs.stopping import STOPS, status_of
+from recollect.runs.stopping import status_of
 from recollect.serve.app import make_app
-from recollect.serve.connections import connection_type
 from recollect.serve.engine import Engine
-from recollect.serve.listening import BACKLOG, LOCAL_NAMES, bind, find_key, is_loopback
+from recollect.serve.life import listening, until_signal
+from recollect.serve.listening import LOCAL_NAMES, bind, find_key, is_loopback
 from recollect.serve.service import Service
 from recollect.serve.settings import ServeConfig
 from recollect.serve.source import ModelSource, find_source
-
-MAX_HEAD = 1 << 15
-ACCEPTED = 32
-"""Connections accepted before requests have their turn; see `BACKLOG` too."""
 
 
 @dataclass(frozen=True)
@@ -42,42 +34,40 @@ class Serving:
 
 def run_server(config: ServeConfig) -> int:
     """Serve until a signal says to stop; return the exit status that names it."""
-    # Torch gives the interpreter away with every operation, and would wait this long to get it back
-    # while another thread reads a request.
-    sys.setswitchinterval(0.0001)
     # Mistakes come before minutes of loading.
     key = find_key(config.host, config.api_key_env, config.insecure)
     source = find_source(config.checkpoint)
     if config.ready_file:
         config.ready_file.unlink(missing_ok=True)  # an earlier server's address
     with bind(config.host, config.port) as listener:
-        model = source.load(config.device, config.threads, config.dtype)
-        gc.collect()
-        gc.freeze()  # what was loaded stays: looking through it again would hold up everybody
-        return status_of(asyncio.run(_until_signal(model, source, config, listener, key)))
+        model = loaded(source, config)
+        name = config.name or source.name
+        server = _address(model, name, config, listener, key, source)
+        return status_of(asyncio.run(until_signal(server, config, one_line(name))))
 
 
-async def _until_signal(
-    model: LoadedModel, source: ModelSource, config: ServeConfig, listener: socket.socket, key: str
-) -> int:
-    name = config.name or source.name
-    loop = asyncio.get_running_loop()
-    told: asyncio.Future[int] = loop.create_future()
+def loaded(source: ModelSource, config: ServeConfig) -> LoadedModel:
+    """Load a model to be served by this process."""
+    # Torch gives the interpreter away with every operation, and would wait this long to get it back
+    # while another thread reads a request.
+    sys.setswitchinterval(0.0001)
+    model = source.load(config.device, config.threads, config.dtype)
+    gc.collect()
+    gc.freeze()  # what was loaded stays: looking through it again would hold up everybody
+    return model
 
-    def stop(number: int) -> None:
-        if not told.done():  # another signal does not end what is under way
-            told.set_result(number)
 
-    for heard in STOPS:
-        if signal.getsignal(heard) != signal.SIG_IGN:
-            loop.add_signal_handler(heard, stop, heard)
+@asynccontextmanager
+async def _address(
+    model: LoadedModel,
+    name: str,
+    config: ServeConfig,
+    listener: socket.socket,
+    key: str,
+    source: ModelSource,
+) -> AsyncIterator[str]:
     async with serving(model, name, config, listener, key, source.folder) as server:
-        if config.ready_file:
-            write_text(config.ready_file, server.url + "\n")
-        print(f"serving {one_line(name)} at {server.url}", flush=True)
-        number = await told
-        print("stopping", flush=True)
-        return number
+        yield server.url
 
 
 @asynccontextmanager
@@ -94,43 +84,13 @@ async def serving(
     Clients on this machine learn the `folder` of its tokenizer.
     """
     listener = listener or bind(config.host, config.port)
-    host, port = listener.getsockname()[:2]
-    local = is_loopback(host)
+    local = is_loopback(listener.getsockname()[0])
     root = str(folder.resolve()) if folder and local else ""
     engine = Engine(model, config.max_running, config.cache_gib)
     service = Service(name, engine, config.limits, root)
-    server = _Server(
-        uvicorn.Config(
-            make_app(service, api_key=api_key, hosts=LOCAL_NAMES if local else ()),
-            http=connection_type(config.limits),
-            ws="none",  # a connection that becomes another kind would escape the limits
-            h11_max_incomplete_event_size=MAX_HEAD,
-            loop="none",
-            lifespan="off",
-            log_level="error",  # what others send wrong is their business, and must not fill a disk
-            backlog=ACCEPTED,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=int(config.drain),
-        )
-    )
-    task = asyncio.create_task(server.serve([listener]))
+    app = make_app(service, api_key=api_key, hosts=LOCAL_NAMES if local else ())
     try:
-        while not server.started and not task.done():
-            await asyncio.sleep(0.01)
-        if server.started:
-            listener.listen(BACKLOG)  # the loop takes one number for this and for how many it takes
-        shown = f"[{host}]" if ":" in host else host
-        yield Serving(f"http://{shown}:{port}/v1", service)
+        async with listening(app, config, listener) as url:
+            yield Serving(url, service)
     finally:
-        server.should_exit = True
-        await task
         await service.close()
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the program around it."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

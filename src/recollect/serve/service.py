@@ -239,9 +239,12 @@ class Service:
                         state.done = event
                     else:
                         state.take(event)
-                for state in fresh.values():
-                    for chunk in state.chunks():
-                        yield chunk
+                last = len(finished) == len(jobs) and not form.usage
+                chunks = [chunk for state in fresh.values() for chunk in state.chunks()]
+                if last and chunks:
+                    chunks[-1] |= form.extra
+                for chunk in chunks:
+                    yield chunk
             if form.usage:
                 yield form.ending(jobs, finished)
         finally:
