@@ -24,6 +24,7 @@ ABOUT = {
     "commands": "what a person starts",
     "evaluation": "agents side by side",
     "serve": "an OpenAI server",
+    "endpoint": "any length of chat",
     "view": "the viewer",
     "engines": "verl on Ray",
     "display": "what a person sees",

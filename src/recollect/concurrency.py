@@ -34,6 +34,19 @@ async def concurrently(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         raise
 
 
+async def apart(work: Callable[[], T]) -> T:
+    """Do work that blocks, such as waiting for a disk, in a thread.
+
+    Who is cancelled waits for it to end: nobody else meets it half done.
+    """
+    doing = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait({doing})
+        raise
+
+
 class Stop:
     """A way to end work from another thread: after what it is doing, or at once."""
 

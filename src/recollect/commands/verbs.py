@@ -162,13 +162,21 @@ def judge_check(args: list[str]) -> int:
 
 
 def serve(args: list[str]) -> int:
-    """Serve a checkpoint to OpenAI's clients."""
+    """Serve a checkpoint to OpenAI's clients, with an agent before it for what does not fit."""
     with importing():
         import tyro
 
-        from recollect.serve.settings import ServeConfig
+        from recollect.endpoint.settings import EndpointConfig
 
-    config = tyro.cli(ServeConfig, args=args, prog="recollect serve")
+    config = tyro.cli(EndpointConfig, args=args, prog="recollect serve")
+    if config.agent:
+        with importing("serving", "serve" if config.upstream else "local,serve"):
+            import starlette
+            import uvicorn
+
+            from recollect.endpoint.start import run_endpoint
+
+        return run_endpoint(config)
     with importing("serving", "local,serve"):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401

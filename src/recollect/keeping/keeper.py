@@ -23,6 +23,7 @@ from recollect.agents.base import (
 )
 from recollect.agents.reading import UNKNOWN_PROBLEM, tokenizer_of
 from recollect.chat.chat import Chats, Model
+from recollect.concurrency import apart
 from recollect.config.sources import sources
 from recollect.errors import UserError
 from recollect.files import plain
@@ -87,6 +88,10 @@ class Kept:
     """Windows read just now; the others were known."""
     cost: Cost = Cost()
     items: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ()
+    """The items that the windows read just now show something of ..."""
+    fresh_tokens: int = 0
+    """... and the tokens of these windows."""
     contexts: tuple[Context, ...] = ()
     """What was read and written just now, token by token, if the keeper records it ..."""
     ops: tuple[MemoryOp, ...] = ()
@@ -156,6 +161,8 @@ class Keeper:
     on_progress: Callable[[Progress], None] = field(default=lambda _progress: None)
     record: bool = False
     """Whether what is read is returned token by token."""
+    root: str = ""
+    """Names the agent and the models; another keeper of the same ones has it already."""
 
     def __post_init__(self) -> None:
         if not can_keep(self.agent):
@@ -163,8 +170,9 @@ class Keeper:
                 f"the agent {part_name(self.agent)} keeps no memory of what it reads",
                 "choose fold, fold_blind, gated, rolling or bank, or an agent of your own",
             )
-        code = [source.sha256 for source in sources([self.agent])]
-        self.root = digest(repr(self.agent), self.identity, *code)
+        if not self.root:
+            code = [source.sha256 for source in sources([self.agent])]
+            self.root = digest(repr(self.agent), self.identity, *code)
         tokenizer = tokenizer_of(self._chats("count"), "memory")
         self.count: Count = lambda text: len(tokenizer.encode(text))
         self.size = window_size(self.agent, self.models["memory"].window)
@@ -200,9 +208,19 @@ class Keeper:
             cost += Cost.of(own)
             contexts += own if self.record else ()
             self._tell(found, i + 1, total, memory)
-        seen = tuple(dict.fromkeys(item for window in found for item in window.items))
-        read, ops = len(found) - done, tuple(memory.ops[edits:])
-        return Kept(memory, states[-1], len(found), total, read, cost, seen, tuple(contexts), ops)
+        return Kept(
+            memory,
+            states[-1],
+            windows=len(found),
+            tokens=total,
+            read=len(found) - done,
+            cost=cost,
+            items=_items(found),
+            fresh=_items(found[done:]),
+            fresh_tokens=sum(window.tokens for window in found[done:]),
+            contexts=tuple(contexts),
+            ops=tuple(memory.ops[edits:]),
+        )
 
     def states(
         self, found: Sequence[Window], known: Sequence[Question] = (), before: str = ""
@@ -239,7 +257,7 @@ class Keeper:
             await self.agent.run(Task(after, task.chunks, asked), chats, memory)
         ops = [[op.kind, op.data, op.label] for op in memory.ops[edits:]]
         record = {"before": before, "items": window.items, "tokens": window.tokens, "ops": ops}
-        self.shelf.save(after, record)
+        await apart(lambda: self.shelf.save(after, record))
         return chats.contexts
 
     def _restored(self, states: Sequence[str], before: Kept | None = None) -> Memory:
@@ -261,6 +279,10 @@ class Keeper:
 
     def _chats(self, *key: str) -> Chats:
         return Chats(self.models, ("keeping", *key))
+
+
+def _items(found: Sequence[Window]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(item for window in found for item in window.items))
 
 
 def memory_from(record: Mapping[str, Any], agent: Agent) -> Memory:

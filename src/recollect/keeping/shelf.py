@@ -6,6 +6,7 @@ Every file is whole or not there, so a kill loses at most the window that was be
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ class Shelf:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self._held: dict[str, dict[str, Any]] = {}
+        self._writing = threading.Lock()
         if folder is not None:
             make_folder(folder, private=True)
 
@@ -45,7 +47,9 @@ class Shelf:
         if self.folder is None:
             self._held[key] = whole
         else:
-            write_text(self._path(key), json.dumps(whole, default=plain))
+            data = json.dumps(whole, default=plain)
+            with self._writing:  # two readers of one text may get here at once
+                write_text(self._path(key), data)
 
     def keys(self) -> Iterator[str]:
         """Yield the names of all states."""
@@ -63,6 +67,18 @@ class Shelf:
             else:
                 remove(self._path(key))
         return len(gone)
+
+    def keep_newest(self, most: int) -> int:
+        """Delete the states written longest ago if there are more; return how many."""
+        if self.folder is None:
+            old = list(self._held)[: max(0, len(self._held) - most)]
+        else:
+            paths = list(self.folder.glob("*.json"))
+            if len(paths) <= most:
+                return 0
+            paths.sort(key=lambda path: path.stat().st_mtime_ns)
+            old = [path.stem for path in paths[: len(paths) - most]]
+        return self.keep_only(set(self.keys()).difference(old)) if old else 0
 
     def _path(self, key: str) -> Path:
         assert self.folder is not None

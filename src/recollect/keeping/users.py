@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from recollect.concurrency import apart
 from recollect.errors import UserError
 from recollect.files import (
     Lines,
@@ -88,7 +89,7 @@ class User:
                 id = next(id for n in count() if (id := digest(text, str(n))) not in taken)
                 taken.add(id)
                 fresh.append(Item(text, id))
-            self._store(fresh)
+            await self._store(fresh)
             return [item.id for item in fresh]
 
     async def put(self, items: Iterable[Item], gone: Collection[str] = ()) -> None:
@@ -101,7 +102,7 @@ class User:
             before = {item.id: item.text for item in self.items}
             moved = {id for id, item in named.items() if before.get(id, item.text) != item.text}
             if not (before.keys() & named.keys() or before.keys() & set(gone)):
-                self._store(list(named.values()))
+                await self._store(list(named.values()))
                 return
             kept = [item for item in self.items if item.id not in moved and item.id not in gone]
             rest = [item for id, item in named.items() if id in moved or id not in before]
@@ -117,7 +118,7 @@ class User:
             known = {item.id for item in self.items}
             named = {item.id: replace(item, text=clean(item.text)) for item in items}
             fresh = [item for id, item in named.items() if id not in known]
-            self._store(fresh)
+            await self._store(fresh)
             return await self._kept(), fresh
 
     async def memory(self) -> Kept:
@@ -144,13 +145,13 @@ class User:
             self.closed = True
             self._lines.close()
 
-    def _store(self, items: Sequence[Item]) -> None:
+    async def _store(self, items: Sequence[Item]) -> None:
         lines = [_line(item) for item in items]
         for line in lines:
             self._lines.write(line)
-        if items:
-            self._lines.sync()
         self.items += map(_item, map(json.loads, lines))
+        if items:
+            await apart(self._lines.sync)
 
     def _rewrite(self, items: Sequence[Item]) -> None:
         """Put other items in place of all there are."""

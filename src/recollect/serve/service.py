@@ -28,6 +28,8 @@ from recollect.serve.text import Growing
 from recollect.serve.toolreplies import ToolReader
 from recollect.types import Completion, Sampling
 
+Made = Callable[[Sequence[Done]], None]
+"""Sees the choices of a request once all are made."""
 TEXT_TOKENS = 16
 """The limit of a text completion that sets none: OpenAI's."""
 
@@ -187,12 +189,15 @@ class Service:
 
     # --- replies ---------------------------------------------------------------------------------
 
-    async def reply(self, form: Form, jobs: Sequence[Choice]) -> bytes:
-        """Make all choices and return the answer as JSON."""
+    async def reply(
+        self, form: Form, jobs: Sequence[Choice], made: Made = lambda _done: None
+    ) -> bytes:
+        """Make all choices and return the answer as JSON; `made` is shown them before."""
         turns = self.admission.turns(len(jobs))
         tasks = [asyncio.create_task(self._make(form, job, turns)) for job in jobs]
         try:
             done = await asyncio.gather(*tasks)
+            made(done)
             # Logprobs of a whole window take a while to write.
             return await self.written(partial(_written, form, done))
         finally:
@@ -216,9 +221,9 @@ class Service:
         return Done(job, completion, score)
 
     async def stream(
-        self, form: Form, jobs: Sequence[Choice]
+        self, form: Form, jobs: Sequence[Choice], made: Made = lambda _done: None
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Make all choices and yield chunks as their tokens come."""
+        """Make all choices and yield chunks as their tokens come; `made` is shown them all."""
         events: asyncio.Queue[_Event] = asyncio.Queue()
         states = [_Streamed.of(form, job) for job in jobs]
         turns = self.admission.turns(len(jobs))
@@ -239,6 +244,8 @@ class Service:
                         state.done = event
                     else:
                         state.take(event)
+                if len(finished) == len(jobs):
+                    made([Done(state.job, state.done) for state in states if state.done])
                 last = len(finished) == len(jobs) and not form.usage
                 chunks = [chunk for state in fresh.values() for chunk in state.chunks()]
                 if last and chunks:

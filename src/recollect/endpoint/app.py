@@ -1,0 +1,252 @@
+"""The endpoint's routes: chats of any length, and what is kept of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from recollect.endpoint.answers import Answer, Answers
+from recollect.endpoint.episodes import Episodes
+from recollect.endpoint.folding import Folded, Folding
+from recollect.endpoint.upstream import reading_failed
+from recollect.errors import AgentError, BoundaryError, UserError
+from recollect.files import loads
+from recollect.foreign import one_line
+from recollect.keeping.keeper import memory_text
+from recollect.serve.admission import Admission
+from recollect.serve.bodies import Bodies
+from recollect.serve.refusal import Refusal
+from recollect.serve.requests import MAX_N
+from recollect.serve.web import (
+    EventStream,
+    Guard,
+    answering,
+    body_of,
+    events,
+    no_route,
+    refused,
+    unless_gone,
+)
+
+log = logging.getLogger("recollect.endpoint")
+USER = "x-recollect-user"
+LONGEST_USER = 256
+SHOWN, PAGE = 200, 1000
+"""Characters of an item in a list, and items of a list."""
+
+
+@dataclass
+class Endpoint:
+    """What answers requests."""
+
+    answers: Answers
+    folding: Folding
+    bodies: Bodies
+    admission: Admission
+    episodes: Episodes | None = None
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    async def health(self, _request: Request) -> Response:
+        alive = self.answers.alive
+        return JSONResponse({"status": "ok" if alive else "dead"}, 200 if alive else 503)
+
+    async def models(self, _request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def one_model(self, request: Request) -> Response:
+        self.answers.check({"model": request.path_params["name"]})
+        return JSONResponse(self._model())
+
+    def _model(self) -> dict[str, Any]:
+        # There is no max_model_len: what is longer than the window is folded.
+        about = {"object": "model", "created": self.created, "owned_by": "recollect"}
+        return {"id": self.answers.name, **about}
+
+    async def chat(self, request: Request) -> Response:
+        with self.bodies.holding() as held:
+            body = _read(await body_of(request, self.bodies, held))
+            user = _user(request, body)
+            self.answers.check(body)
+            with ExitStack() as slots:
+                slots.enter_context(self.admission.admitted(_choices(body)))
+                started = time.monotonic()
+                folded = await unless_gone(request, self._fold(body, user))
+                answer = Answer()
+
+                async def store() -> None:
+                    if self.episodes:
+                        seconds = time.monotonic() - started
+                        await self.episodes.store(user, folded, answer, seconds)
+
+                if body.get("stream"):
+                    chunks = self._stream(body, folded, answer, store)
+                    return EventStream(events(chunks), slots.pop_all())
+                work = self.answers.reply(body, folded, answer)
+                data = await unless_gone(request, work)
+                await store()
+                return Response(data, media_type="application/json")
+
+    async def _fold(self, body: dict[str, Any], user: str) -> Folded:
+        try:
+            return await self.folding.fold(body, user)
+        except BoundaryError as error:
+            refusal = reading_failed(error)
+        except AgentError as error:
+            refusal = reading_failed(BoundaryError("agent", error))
+        log.warning("%s", one_line(str(refusal), 300))
+        raise refusal
+
+    async def _stream(
+        self,
+        body: dict[str, Any],
+        folded: Folded,
+        answer: Answer,
+        store: Callable[[], Awaitable[None]],
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        async with aclosing(self.answers.stream(body, folded, answer)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        await store()
+
+    # --- what is kept ----------------------------------------------------------------------------
+
+    async def memory(self, request: Request) -> Response:
+        user = _named(request)
+        sight = await self.folding.memories.see(user)
+        if sight is None:
+            raise _nothing(user)
+        text = memory_text(sight.kept.memory)
+        about = {"hash": sight.kept.hash, "tokens": self.folding.count(text), "text": text}
+        counts = {"items": len(sight.items), "forgotten": sight.forgotten}
+        return JSONResponse({"object": "memory", "user": user, "memory": about, **counts})
+
+    async def items(self, request: Request) -> Response:
+        user = _named(request)
+        sight = await self.folding.memories.see(user)
+        if sight is None:
+            raise _nothing(user)
+        after, limit = request.query_params.get("after", ""), _limit(request)
+        ids = [item.id for item in sight.items]
+        start = ids.index(after) + 1 if after in ids else 0
+        found = sight.items[start : start + limit]
+        data = [
+            {"id": item.id, "text": item.text[:SHOWN], "characters": len(item.text)}
+            for item in found
+        ]
+        more = start + limit < len(ids)
+        return JSONResponse({"object": "list", "data": data, "has_more": more})
+
+    async def forget_item(self, request: Request) -> Response:
+        user, id = _named(request), request.path_params["id"]
+        found = await self.folding.memories.forget(user, id)
+        if found is None:
+            raise Refusal(f"{user!r} has no item {id[:64]!r}", 404, code="not_found")
+        kept, gone = found
+        if self.episodes:
+            await self.episodes.forget(user)
+        about = {"hash": kept.hash, "items": len(kept.items)}
+        return JSONResponse({"deleted": True, "ids": gone, "user": user, "memory": about})
+
+    async def forget_user(self, request: Request) -> Response:
+        user = _named(request)
+        if not await self.folding.memories.erase(user):
+            raise _nothing(user)
+        if self.episodes:
+            await self.episodes.forget(user)
+        return JSONResponse({"deleted": True, "user": user})
+
+
+def make_app(endpoint: Endpoint, *, api_key: str = "", hosts: tuple[str, ...] = ()) -> ASGIApp:
+    """Make the application; `hosts` are the names it may be called by, or empty for all."""
+    routes = [
+        Route("/health", endpoint.health),
+        Route("/v1/models", endpoint.models),
+        Route("/v1/models/{name:path}", answering(endpoint.one_model)),
+        Route("/v1/chat/completions", _answering(endpoint.chat), methods=["POST"]),
+        Route("/v1/memory", _answering(endpoint.memory), methods=["GET"]),
+        Route("/v1/memory", _answering(endpoint.forget_user), methods=["DELETE"]),
+        Route("/v1/memory/items", _answering(endpoint.items), methods=["GET"]),
+        Route("/v1/memory/items/{id}", _answering(endpoint.forget_item), methods=["DELETE"]),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: no_route})
+    return Guard(app, api_key.encode(), hosts)
+
+
+def _answering(work: Any) -> Any:
+    """Answer as every route does; a disk that is full or damaged is named in the log alone."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            response: Response = await work(request)
+            return response
+        except UserError as error:
+            log.error("%s", one_line(str(error), 500))
+            return refused(
+                Refusal("the memory cannot be kept or read; the server's log says why", 500,
+                        kind="server_error")
+            )  # fmt: skip
+
+    return answering(answer)
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    try:
+        body = loads(data)
+    except ValueError as error:
+        raise Refusal(f"the body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise Refusal("the body is not a JSON object")
+    if not isinstance(body.get("stream"), bool | None):
+        raise Refusal("stream: it must be true or false", param="stream")
+    return body
+
+
+def _choices(body: dict[str, Any]) -> int:
+    n = body.get("n")
+    if n is None:
+        return 1
+    if type(n) is not int or not 1 <= n <= MAX_N:
+        raise Refusal(f"n: it must be a number from 1 to {MAX_N}", param="n")
+    return n
+
+
+def _user(request: Request, body: dict[str, Any] | None = None) -> str:
+    """Return whose memory is meant: the header's word, or the body's; empty for nobody's."""
+    given = request.headers.get(USER)
+    user = given if given is not None else (body or {}).get("user")
+    if user is None:
+        return ""
+    if not isinstance(user, str) or len(user) > LONGEST_USER or not user.isprintable():
+        raise Refusal(
+            f"user: it must be a text of at most {LONGEST_USER} printable characters", param="user"
+        )
+    return user
+
+
+def _named(request: Request) -> str:
+    user = _user(request, {"user": request.query_params.get("user")})
+    if not user:
+        raise Refusal("whose memory? name the user: ?user=NAME or X-Recollect-User", param="user")
+    return user
+
+
+def _limit(request: Request) -> int:
+    given = request.query_params.get("limit", str(PAGE))
+    if not given.isdecimal() or not 1 <= int(given[:8]) <= PAGE:
+        raise Refusal(f"limit: it must be a number from 1 to {PAGE}", param="limit")
+    return int(given)
+
+
+def _nothing(user: str) -> Refusal:
+    return Refusal(f"nothing is kept of {user!r}", 404, code="not_found")

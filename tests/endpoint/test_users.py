@@ -1,0 +1,209 @@
+"""Users of an endpoint: none lost in a kill, none mixed, and what is forgotten stays so."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+
+from recollect.agents.fold import FoldAgent
+from recollect.cli import main
+from recollect.endpoint.start import READING, with_budget
+from recollect.keeping.keeper import Keeper
+from recollect.keeping.shelf import Shelf
+from recollect.keeping.windows import Item
+from recollect.models.connect import connect
+from tests.endpoint.test_upstream import conversation, said
+from tests.support.endpoint import Started, started
+from tests.support.upstream import Upstream, upstream
+
+FEW = ("--memory-tokens", "200", "--set", "chunk_size=600")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with upstream(1024) as server:
+        yield server
+
+
+def client_of(running: Started) -> AsyncOpenAI:
+    http = httpx.AsyncClient(limits=httpx.Limits(max_connections=400), timeout=60)
+    return AsyncOpenAI(base_url=running.url, api_key="none", max_retries=0, http_client=http)
+
+
+def test_two_hundred_users_at_once_with_a_kill_in_between(tmp_path: Path, server: Upstream):
+    async def ask(client: AsyncOpenAI, name: int, turns: int) -> Any:
+        reply = await client.chat.completions.create(
+            model="scripted", messages=conversation(turns, f"u{name}x"), user=f"user {name}"
+        )
+        return reply.recollect, reply.choices[0].message.content
+
+    async def all_of_them(running: Started, turns: int, kill_after: int = 0) -> list[Any]:
+        async with client_of(running) as client:
+            tasks = [asyncio.create_task(ask(client, i, turns)) for i in range(200)]
+            if kill_after:
+                while sum(task.done() for task in tasks) < kill_after:
+                    await asyncio.sleep(0.005)
+                running.kill()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    args = ("--upstream", server.url, *FEW)
+    with started(tmp_path, *args) as running:
+        first = asyncio.run(all_of_them(running, 6, kill_after=100))
+    answered = {i: found[0] for i, found in enumerate(first) if not isinstance(found, Exception)}
+    assert 100 <= len(answered) <= 200
+    with started(tmp_path, *args) as running:
+        again = asyncio.run(all_of_them(running, 6))
+        assert not [found for found in again if isinstance(found, Exception)]
+        for i, (receipt, text) in enumerate(again):
+            # Everything is there, nothing of others is; what was read before the kill is kept.
+            assert set(text.split()[2:]) == {f"factu{i}x{n}" for n in range(6)}
+            assert receipt["memory"]["items"] > 4
+            if i in answered:
+                assert receipt["memory"] == answered[i]["memory"]
+                assert receipt["reading"]["calls"] == 0
+
+
+def test_forgetting_equals_never_having_been_sent(tmp_path: Path, server: Upstream):
+    """A hundred random items of ten users, by the routes; readers who never saw them beside."""
+    rng = random.Random(0)
+    model = connect(server.url, window=1024, sampling=READING)
+    agent, _ = with_budget(FoldAgent(chunk_size=600), 1024, 200)
+    roles = {"memory": model, "answer": model}
+    texts = {
+        name: [f"fact{name}y{i} " + "so it is " * rng.randint(20, 60) for i in range(30)]
+        for name in range(10)
+    }
+
+    def messages(name: int) -> list[dict[str, str]]:
+        kept = [said("user", text) for text in texts[name]]
+        return [*kept, said("user", "What do you know? " + "Say it. " * 60)]
+
+    async def forget_ten(client: AsyncOpenAI, name: int) -> None:
+        user = {"X-Recollect-User": f"user {name}"}
+
+        async def ask(sent: list[dict[str, str]], headers: dict[str, str]) -> Any:
+            return await client.chat.completions.create(
+                model="scripted", messages=sent, extra_headers=headers
+            )
+
+        await ask(messages(name), user)
+        listed = await client.get("/memory/items", cast_to=object, options={"headers": user})
+        ids = {row["text"].split()[1]: row["id"] for row in listed["data"]}
+        gone: set[int] = set()
+        for number in rng.sample(range(len(ids)), 10):
+            gone.add(number)
+            path = f"/memory/items/{ids[f'fact{name}y{number}']}"
+            answer = await client.delete(path, cast_to=object, options={"headers": user})
+            kept = [t for i, t in enumerate(texts[name][: len(ids)]) if i not in gone]
+            never = await Keeper(agent, roles, Shelf()).read(Item(f"user: {t}") for t in kept)
+            assert never.hash == answer["memory"]["hash"], number
+            assert len(kept) == answer["memory"]["items"]
+        # Sent again within the conversation, it does not come back, and the receipt says so.
+        reply = await ask([*messages(name), said("user", "And now?")], user)
+        seen = reply.choices[0].message.content
+        assert len(reply.recollect["withheld"]) == 10
+        assert not any(f"fact{name}y{i} " in seen + " " for i in gone)
+        assert all(f"fact{name}y{i} " in seen + " " for i in set(range(30)) - gone)
+
+    async def all_of_them(running: Started) -> None:
+        async with client_of(running) as client:
+            await asyncio.gather(*(forget_ten(client, name) for name in range(10)))
+
+    with started(tmp_path, "--upstream", server.url, *FEW) as running:
+        asyncio.run(all_of_them(running))
+        stored = "".join(
+            path.read_text() for path in (tmp_path / "memories").rglob("*") if path.is_file()
+        )
+        assert "fact0y" in stored
+        running.kill()
+    with started(tmp_path, "--upstream", server.url, *FEW) as running:
+        root = running.url + "/memory"
+        assert httpx.get(root, params={"user": "user 0"}).json()["forgotten"] == 10
+        assert httpx.delete(root, params={"user": "user 0"}).json()["deleted"]
+        assert httpx.get(root, params={"user": "user 0"}).status_code == 404
+        assert httpx.get(root, params={"user": "user 1"}).status_code == 200
+        assert httpx.get(root).status_code == 400
+
+
+def test_nobody_in_particular_shares_nothing_and_survives_a_kill(tmp_path, server):
+    async def ask(running: Started, messages: list[dict[str, str]]) -> Any:
+        async with client_of(running) as client:
+            reply = await client.chat.completions.create(model="scripted", messages=messages)
+            return reply.recollect, reply.choices[0].message.content
+
+    args = ("--upstream", server.url, *FEW)
+    with started(tmp_path, *args) as running:
+        mine, text = asyncio.run(ask(running, conversation(8, "mine")))
+        assert mine["user"] is None and mine["reading"]["calls"] > 0 and "factmine0" in text
+        _, other = asyncio.run(ask(running, conversation(8, "other")))
+        assert "factmine" not in other and "factother0" in other
+        running.kill()
+    with started(tmp_path, *args) as running:
+        again, _ = asyncio.run(ask(running, conversation(8, "mine")))
+        assert again["memory"] == mine["memory"] and again["reading"]["calls"] == 0
+        root = running.url + "/memory"
+        assert httpx.get(root, params={"user": "anonymous"}).status_code == 404
+
+
+def test_two_requests_of_one_user_wait_for_one_another(tmp_path, server):
+    async def both(running: Started) -> list[Any]:
+        async with client_of(running) as client:
+            ask = lambda turns: client.chat.completions.create(  # noqa: E731
+                model="scripted", messages=conversation(turns, "both"), user="both"
+            )
+            return await asyncio.gather(ask(8), ask(8), ask(10))
+
+    before = len(server.readings)
+    with started(tmp_path, "--upstream", server.url, *FEW) as running:
+        first, second, third = (reply.recollect for reply in asyncio.run(both(running)))
+        calls = [r["reading"]["calls"] for r in (first, second, third)]
+        assert sorted(calls)[0] == 0 and len(server.readings) - before == sum(calls)
+        read = server.readings[before:]
+        assert len(set(read)) == len(read)  # no window was read twice
+
+
+def test_without_a_key_nothing_is_served_beyond_loopback(tmp_path, server, capsys, monkeypatch):
+    args = ["serve", "--agent", "fold", "--upstream", server.url, "--host", "0.0.0.0"]
+    assert main(args) == 2 and "--api-key-env" in capsys.readouterr().err
+    keys = {"RECOLLECT_EP_KEY": "right", "RECOLLECT_UP_KEY": "theirs"}
+    flags = ("--api-key-env", "RECOLLECT_EP_KEY", "--upstream-key-env", "RECOLLECT_UP_KEY")
+    with started(tmp_path, "--upstream", server.url, *flags, **keys) as running:
+        for path in ("/models", "/models/x", "/memory", "/memory/items", "/memory/items/x"):
+            for method in ("GET", "DELETE"):
+                assert httpx.request(method, running.url + path).status_code == 401
+        with OpenAI(base_url=running.url, api_key="wrong", max_retries=0) as client:
+            ask = dict(model="scripted", messages=[said("user", "hi")])
+            with pytest.raises(openai.AuthenticationError):
+                client.chat.completions.create(**ask)
+            assert client.with_options(api_key="right").chat.completions.create(**ask)
+        assert "Bearer theirs" in server.keys and "Bearer right" not in server.keys
+        headers = {"host": "evil.example", "authorization": "Bearer right"}
+        assert httpx.get(running.url + "/models", headers=headers).status_code == 421
+
+
+def test_who_leaves_stops_the_reading(tmp_path, server):
+    async def leave(running: Started) -> None:
+        async with client_of(running) as client:
+            ask = client.chat.completions.create(
+                model="scripted", messages=conversation(300, "left"), user="left"
+            )
+            task = asyncio.create_task(ask)
+            before = len(server.readings)
+            while len(server.readings) < before + 3:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.sleep(0.3)
+            read = len(server.readings)
+            await asyncio.sleep(0.3)
+            assert len(server.readings) == read < before + 300
+
+    with started(tmp_path, "--upstream", server.url, *FEW) as running:
+        asyncio.run(leave(running))
