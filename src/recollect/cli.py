@@ -49,6 +49,7 @@ USAGE = """recollect: train and evaluate LLM memory agents with reinforcement le
   recollect stages [FILE.toml|PRESET]              train one role while the other is fixed, and swap
   recollect ask FILE "QUESTION" --model RUN        read any length of text, answer from memory
   recollect serve CHECKPOINT                       serve a model to OpenAI's clients
+  recollect serve RUN|--upstream URL --agent fold  the same, for conversations of any length
   recollect mcp RUN|MODEL --memories FOLDER        a long-term memory for any MCP client
   recollect report FOLDER                          write the report of an evaluation or a run
   recollect data NAME --input FILE --output DIR    turn a data set's own files into tasks

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,8 @@ from recollect.serve.web import (
 log = logging.getLogger("recollect.endpoint")
 USER = "x-recollect-user"
 LONGEST_USER = 256
+WAIT = 10.0
+"""Seconds after which a stream says that it is still reading."""
 SHOWN, PAGE = 200, 1000
 """Characters of an item in a list, and items of a list."""
 
@@ -77,47 +80,51 @@ class Endpoint:
         with self.bodies.holding() as held:
             body = _read(await body_of(request, self.bodies, held))
             user = _user(request, body)
+            _messages(body)
             self.answers.check(body)
             with ExitStack() as slots:
                 slots.enter_context(self.admission.admitted(_choices(body)))
-                started = time.monotonic()
-                folded = await unless_gone(request, self._fold(body, user))
-                answer = Answer()
+                if not body.get("stream"):
+                    data = await unless_gone(request, self._reply(body, user))
+                    return Response(data, media_type="application/json")
+                chunks = self._stream(body, user)
+                # What goes wrong before it takes long has a status of its own.
+                first = await unless_gone(request, _first(chunks))
+                return EventStream(events(_after(first, chunks)), slots.pop_all())
 
-                async def store() -> None:
-                    if self.episodes:
-                        seconds = time.monotonic() - started
-                        await self.episodes.store(user, folded, answer, seconds)
+    async def _reply(self, body: dict[str, Any], user: str) -> bytes:
+        started, answer = time.monotonic(), Answer()
+        folded = await self._fold(body, user)
+        data = await self.answers.reply(body, folded, answer)
+        await self._store(user, folded, answer, started)
+        return data
 
-                if body.get("stream"):
-                    chunks = self._stream(body, folded, answer, store)
-                    return EventStream(events(chunks), slots.pop_all())
-                work = self.answers.reply(body, folded, answer)
-                data = await unless_gone(request, work)
-                await store()
-                return Response(data, media_type="application/json")
+    async def _stream(
+        self, body: dict[str, Any], user: str
+    ) -> AsyncGenerator[dict[str, Any] | None, None]:
+        """Yield the answer in chunks; None every few seconds while the agent reads."""
+        started, answer = time.monotonic(), Answer()
+        folding = asyncio.create_task(self._fold(body, user))
+        try:
+            while not (await asyncio.wait({folding}, timeout=WAIT))[0]:
+                yield None
+            folded = folding.result()
+        finally:
+            folding.cancel()
+        async with aclosing(self.answers.stream(body, folded, answer)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        await self._store(user, folded, answer, started)
+
+    async def _store(self, user: str, folded: Folded, answer: Answer, started: float) -> None:
+        if self.episodes:
+            await self.episodes.store(user, folded, answer, time.monotonic() - started)
 
     async def _fold(self, body: dict[str, Any], user: str) -> Folded:
         try:
             return await self.folding.fold(body, user)
-        except BoundaryError as error:
-            refusal = reading_failed(error)
         except AgentError as error:
-            refusal = reading_failed(BoundaryError("agent", error))
-        log.warning("%s", one_line(str(refusal), 300))
-        raise refusal
-
-    async def _stream(
-        self,
-        body: dict[str, Any],
-        folded: Folded,
-        answer: Answer,
-        store: Callable[[], Awaitable[None]],
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        async with aclosing(self.answers.stream(body, folded, answer)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-        await store()
+            raise BoundaryError("agent", error) from error
 
     # --- what is kept ----------------------------------------------------------------------------
 
@@ -196,8 +203,34 @@ def _answering(work: Any) -> Any:
                 Refusal("the memory cannot be kept or read; the server's log says why", 500,
                         kind="server_error")
             )  # fmt: skip
+        except BoundaryError as error:
+            raise noted(error) from None
 
     return answering(answer)
+
+
+def noted(error: BoundaryError) -> Refusal:
+    """Return what a client reads about an agent that could not read; the log has it too."""
+    refusal = reading_failed(error)
+    log.warning("%s", one_line(str(refusal), 300))
+    return refusal
+
+
+async def _first(chunks: AsyncGenerator[dict[str, Any] | None, None]) -> dict[str, Any] | None:
+    return await anext(chunks)
+
+
+async def _after(
+    first: dict[str, Any] | None, rest: AsyncGenerator[dict[str, Any] | None, None]
+) -> AsyncGenerator[dict[str, Any] | None, None]:
+    """Put the first chunk back before the others."""
+    async with aclosing(rest):
+        yield first
+        try:
+            async for chunk in rest:
+                yield chunk
+        except BoundaryError as error:
+            raise noted(error) from None
 
 
 def _read(data: bytes) -> dict[str, Any]:
@@ -210,6 +243,11 @@ def _read(data: bytes) -> dict[str, Any]:
     if not isinstance(body.get("stream"), bool | None):
         raise Refusal("stream: it must be true or false", param="stream")
     return body
+
+
+def _messages(body: dict[str, Any]) -> None:
+    if not isinstance(body.get("messages"), list):
+        raise Refusal("messages must be a list with at least one message", param="messages")
 
 
 def _choices(body: dict[str, Any]) -> int:

@@ -11,14 +11,16 @@ from typing import Any
 from recollect.endpoint.conversation import Conversation, Message, Said, read_conversation, text_of
 from recollect.endpoint.memories import Memories
 from recollect.endpoint.plan import Plan, make_plan
-from recollect.endpoint.prompt import messages, within_budget
+from recollect.endpoint.prompt import EACH, messages, within_budget
 from recollect.foreign import readable_json
 from recollect.keeping.keeper import Cost, Kept, memory_text
 from recollect.keeping.windows import Count
 from recollect.serve.refusal import Refusal
 
-AROUND, EACH = 64, 16
-"""Tokens that a chat template may add to a chat, and to each of its messages."""
+AROUND = 64
+"""Tokens that a chat template may add to a chat."""
+TOOLS = 192
+"""Tokens that a chat template may add around tools."""
 WRAPPED = 48
 """Tokens around a memory."""
 PART = 1024
@@ -94,7 +96,7 @@ class Folding:
 
     async def _tools(self, body: dict[str, Any]) -> int:
         given = [body[name] for name in ("tools", "functions") if body.get(name)]
-        return await self.tokens(readable_json(given)) if given else 0
+        return TOOLS + await self.tokens(readable_json(given)) if given else 0
 
     async def _size(self, said: Said) -> int:
         """Count a message; what was counted once is not counted again."""

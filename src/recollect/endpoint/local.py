@@ -8,12 +8,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
 from recollect.endpoint.answers import Answer
 from recollect.endpoint.folding import Folded
 from recollect.serve.replies import Choice, Done, Form
-from recollect.serve.requests import ChatAsked, read
+from recollect.serve.requests import ChatAsked, ChatMessage, read
 from recollect.serve.service import Service
 from recollect.types import Completion, Sampling, Turn
 
@@ -54,7 +56,13 @@ class LocalAnswers:
 
     def check(self, body: dict[str, Any]) -> None:
         """Refuse a request that the model could not answer, before anything is read."""
-        self.service.check_model(read(ChatAsked, _written({**body, "messages": STUB})).model)
+        asked = read(ChatAsked, _written({**body, "messages": STUB}))
+        self.service.check_model(asked.model)
+        for message in body.get("messages") or ():
+            try:
+                ChatMessage.model_validate(message)
+            except ValidationError:
+                read(ChatAsked, _written({"messages": [message]}))  # says what is wrong
 
     async def reply(self, body: dict[str, Any], folded: Folded, answer: Answer) -> bytes:
         """Return the whole answer as JSON."""

@@ -62,7 +62,7 @@ def make_plan(said: Sequence[Said], tokens: Sequence[int], room: int, window: in
 
 
 def _blocks(said: Sequence[Said]) -> list[tuple[int, int]]:
-    """Return what cannot be told apart: a call of tools and its results are one block."""
+    """Return what stays together: a call of tools and its results are one block."""
     starts = [i for i, one in enumerate(said) if i == 0 or one.role not in ("tool", "function")]
     return list(zip(starts, [*starts[1:], len(said)], strict=True))
 

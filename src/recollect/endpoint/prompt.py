@@ -13,6 +13,8 @@ MEMORY = (
     "<memory>\n{memory}\n</memory>"
 )
 GAP = "\n[... the part in between is in the memory ...]\n"
+EACH = 16
+"""Tokens that a chat template may add to a message."""
 PASSAGE = 400
 """Characters of a piece of a memory that is longer than its budget."""
 
@@ -45,14 +47,14 @@ def _within(said: Said, limit: int | None, count: Count) -> Message:
     if limit is None:
         return said.message
     text = text_of(said.message)
-    half = max(1, (limit - count(GAP)) // 2)
+    half = max(1, (limit - count(GAP) - EACH) // 2)
     front = cut(text, half, count)
     back = cut(text[::-1], half, lambda piece: count(piece[::-1]))[::-1]
     return shortened(said.message, f"{front}{GAP}{back}")
 
 
 def cut(text: str, limit: int, count: Callable[[str], int]) -> str:
-    """Return the beginning of a text, of at most so many tokens as `limit` says."""
+    """Return the beginning of a text, of at most `limit` tokens."""
     piece = text[: limit * 8]
     while piece and (length := count(piece)) > limit:
         piece = piece[: max(0, min(len(piece) - 1, len(piece) * limit // length))]

@@ -60,7 +60,7 @@ def run_endpoint(config: EndpointConfig) -> int:
         opened = _upstream(config) if config.upstream else _local(config)
         answers, model, identity = opened
         server = _serving(config, listener, key, answers, model, agent, identity)
-        what = f"{one_line(answers.name)}, with {one_line(config.agent)} for what does not fit"
+        what = f"{one_line(answers.name)} with the agent {one_line(config.agent)}"
         return status_of(asyncio.run(until_signal(server, config, what)))
 
 
@@ -146,10 +146,16 @@ def open_endpoint(
     bodies = Bodies(config.limits, model.window, folded=True)
     episodes = None
     if config.keep_episodes:
-        about = {"name": answers.name, "agent": {"type": part_name(agent)}, "reward": {}}
+        about = _about(answers.name, agent)
         episodes = Episodes(config.keep_episodes, model, about)
     admission = Admission(config.limits.requests, config.max_running)
     return Endpoint(answers, folding, bodies, admission, episodes)
+
+
+def _about(name: str, agent: Agent) -> dict[str, Any]:
+    """Return settings by which the viewer knows a folder of episodes."""
+    kinds = {"agent": {"type": part_name(agent)}, "tasks": {"type": "endpoint"}, "reward": {}}
+    return {"name": name, **kinds}
 
 
 def _local(config: EndpointConfig) -> tuple[Answers, Model, dict[str, Any]]:

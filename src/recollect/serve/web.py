@@ -25,6 +25,7 @@ from recollect.serve.refusal import Refusal
 
 log = logging.getLogger("recollect.serve")
 T = TypeVar("T")
+WAITING = b": waiting\n\n"
 NOT_KEPT = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -93,12 +94,15 @@ async def body_of(request: Request, bodies: Bodies, held: list[int]) -> bytes:
 
 
 async def events(
-    chunks: AsyncGenerator[dict[str, Any], None],
+    chunks: AsyncGenerator[dict[str, Any] | None, None],
 ) -> AsyncGenerator[bytes, None]:
-    """Write chunks as server-sent events; what goes wrong is the last of them."""
+    """Write chunks as server-sent events; what goes wrong is the last of them.
+
+    Instead of a chunk, None says that more will come.
+    """
     try:
         async for chunk in chunks:
-            yield event(chunk)
+            yield WAITING if chunk is None else event(chunk)
         yield b"data: [DONE]\n\n"
     except Refusal as refusal:
         yield event(refusal.body)
