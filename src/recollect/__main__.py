@@ -1,5 +1,6 @@
 """Where `recollect` and `python -m recollect` start: Ctrl-C works before anything is imported."""
 
+import os
 import sys
 
 
@@ -35,6 +36,9 @@ def main() -> int:
     """Run the command line; return its exit status."""
     sys.excepthook = crash
     sys.unraisablehook = unheard
+    # `python -m` looks for modules in the current folder first, and may find a user's json.py.
+    if sys.path and sys.path[0] == os.getcwd():
+        del sys.path[0]
     try:
         import signal
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -135,3 +137,21 @@ def test_measuring_a_preset_finds_a_mistake_at_once_too(here, capsys):
     assert main(["eval", "demo", "--agent", "own:wrong"]) == 2
     said = capsys.readouterr().err
     assert "own.py:2: NameError: name 'undefined' is not defined (in a trial episode)" in said
+
+
+def test_a_file_of_yours_that_has_the_name_of_a_standard_module_breaks_nothing(here):
+    """Neither the command nor the processes that it starts take it for Python's own."""
+    for name in ("json", "random", "types", "queue"):
+        Path(f"{name}.py").write_text("raise ImportError('taken for the standard one')\n")
+    script = (
+        "import sys; from pathlib import Path; from recollect.__main__ import main\n"
+        "sys.path.insert(0, str(Path.cwd())); sys.exit(main())"
+    )
+    with chat_server(lambda _text: "e1") as server:
+        words = ["eval", "--agents", "mine:two_pass", "--tasks", "mine:Chess", "--n", "2"]
+        words += ["--model", server.url, "--workers", "2", "--out", "out", "--no-closed-book"]
+        command = [sys.executable, "-P", "-c", script, *words]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path[1:])}
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    assert main(["eval", "--agents", "json.py:two", "--tasks", "mine:Chess", "--model", "x"]) == 2

@@ -135,7 +135,7 @@ class Workers:
 
 async def _open(lock_file: int) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "recollect.evaluation.worker"),
+        *(sys.executable, "-P", "-m", "recollect.evaluation.worker"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LINE,

@@ -43,7 +43,7 @@ def running(
     try:
         with open(log, "wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "recollect.runs.child", str(reading), *command],
+                [sys.executable, "-P", "-m", "recollect.runs.child", str(reading), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -26,7 +26,7 @@ def ask_nodes(address: str | None = None, modules: Sequence[str] = ()) -> list[N
         check_answers(address)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "nodes.json")
-        command = [sys.executable, "-m", __name__, str(file), address or "", *modules]
+        command = [sys.executable, "-P", "-m", __name__, str(file), address or "", *modules]
         status = subprocess.run(command, env=environment()).returncode
         if status:
             raise UserError(

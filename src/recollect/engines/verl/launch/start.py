@@ -227,7 +227,7 @@ def wait_for(module: Sequence[str], env: Mapping[str, str], run: Path) -> int:
             os.killpg(started[0].pid, signal.SIGKILL)
 
     reading, writing = os.pipe()  # its writing end is ours alone: see runs.child
-    command = [sys.executable, "-m", "recollect.runs.child", str(reading), *module]
+    command = [sys.executable, "-P", "-m", "recollect.runs.child", str(reading), *module]
     try:
         with heard(hear):
             started.append(subprocess.Popen(command, env=env, process_group=0, pass_fds=(reading,)))
