@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,23 @@ def test_links_between_pages_lead_somewhere():
     for page in [DOCS.parent / "README.md", *DOCS.rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_commands_that_show_what_could_fool_you_name_tests_that_exist():
+    root, page = DOCS.parent, (DOCS / "evaluation.md").read_text()
+    commands = re.findall(r"`pytest ([^`]+)`", page)
+    assert len(commands) > 30
+    for command in commands:
+        words = shlex.split(command)
+        chosen = words[words.index("-k") + 1] if "-k" in words else ""
+        paths = [root / word for word in words if word.startswith("tests/")]
+        files = [f for path in paths for f in ([path] if path.is_file() else path.rglob("test_*"))]
+        assert paths and all(path.exists() for path in paths), command
+        named = [
+            f"{file.stem} {name}"
+            for file in files
+            if file.suffix == ".py"
+            for name in re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.M)
+        ]
+        for word in filter(None, re.split(r" or ", chosen)):
+            assert any(word in name for name in named), f"{command}: {word}"

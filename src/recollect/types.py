@@ -124,6 +124,10 @@ class Context:
     """False if the server returned no token ids: `ids` only counts them and cannot be trained."""
     chunks: tuple[int, int] | None = None
     """The first and the last chunk of the task that it showed something of, where noted."""
+    learned: dict[str, list[float]] = field(default_factory=dict)
+    """Of a kept training episode, for all sampled tokens in order: `trainer`, the logprobs of the
+    weights that learned from them, `advantage`, and `before`, the logprobs that ratios are against
+    where these are not the sampler's. Empty where nothing was learned from it."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,20 @@ def labelled() -> list[dict[str, Any]]:
 
 
 def stored(item: dict[str, Any]) -> Stored:
-    """Return a labelled item as the fold would have left it in a run."""
+    """Return a labelled item as its agent would have left it in a run."""
+    if item.get("shape") == "curator":
+        return _ended(item, [_conversation(item["steps"])], _operations(item["steps"], "turn"), "")
+    if "steps" in item:  # a context for every chunk, and operations in each
+        parts = [
+            Part(
+                "memory",
+                (Said(f"{item['question']}\n\n{step['read']}", step["say"]),),
+                f"chunk {i}",
+                counts={"malformed": 1} if step.get("malformed") else {},
+            )
+            for i, step in enumerate(item["steps"], 1)
+        ]
+        return _ended(item, parts, _operations(item["steps"], "chunk"), "")
     parts, ops, memory = [], [], ""
     replies = item.get("replies", item["memories"])
     for i, (new, reply) in enumerate(zip(item["memories"], replies, strict=True)):
@@ -29,6 +42,20 @@ def stored(item: dict[str, Any]) -> Stored:
         if not counts:
             ops.append(Op("replace", {"text": new}, label))
             memory = new
+    return _ended(item, parts, ops, memory)
+
+
+def _conversation(steps: list[dict[str, Any]]) -> Part:
+    """Return one long context, as an agent with tools has it."""
+    return Part("memory", tuple(Said(step["read"], step["say"]) for step in steps), "curate")
+
+
+def _operations(steps: list[dict[str, Any]], place: str) -> list[Op]:
+    numbered = enumerate(steps, 1)
+    return [Op(kind, data, f"{place} {i}") for i, step in numbered for kind, data in step["ops"]]
+
+
+def _ended(item: dict[str, Any], parts: list[Part], ops: list[Op], memory: str) -> Stored:
     asked = f"<problem>\n{item['question']}\n</problem>\n\n<memory>\n{memory}\n</memory>"
     failure = item.get("failure")
     if not failure:

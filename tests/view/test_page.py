@@ -249,9 +249,9 @@ def test_a_training_run_shows_curves_siblings_tokens_and_what_if(page, real):
         assert len(page.all("#siblings thead th")) == 9
         page.click("#siblings thead a")
         page.click("#tokens")
-        page.wait("#tokentable td")
+        page.wait("#tokentable th", "sampler")
         page.click("#ratios")
-        page.wait("#tokentable th", "ratio", seconds=60)  # the model is loaded first
+        page.wait("#tokentable th", "ratio now", seconds=60)  # the model is loaded first
         page.click("#strip li:nth-child(3) button")
         gold = demo.rows[next(i for i, row in enumerate(demo.rows) if row["n"] == n)]["gold"]
         page.wait("#edited").clear()

@@ -15,14 +15,18 @@ from pathlib import Path
 
 import pytest
 
+from recollect.cli import main
 from recollect.commands.view import CompareOptions, ViewOptions, run_compare, run_view
 from recollect.display import open_console
 from recollect.errors import UserError
+from recollect.runs.run import read_metrics
 from recollect.serve.listening import bind, find_key
 from recollect.view.answers import Answers
 from recollect.view.comparison import Side, compare
 from recollect.view.curves import curves, differences
 from recollect.view.sources import RunSource, open_sources
+from recollect.view.tokens import tokens
+from recollect.view.weights import Weights
 from tests.support.viewing import (
     FINE,
     LOST,
@@ -203,3 +207,30 @@ def test_siblings_carry_advantages_and_the_first_divergence(tmp_path):
     assert [own["advantage"] for own in found["rollouts"]] == pytest.approx([-1 / 3, 2 / 3, -1 / 3])
     assert found["divergence"] == 0
     assert sum(own["causes"] == ["overwritten"] for own in found["rollouts"]) == 1
+
+
+def test_tokens_show_the_steps_own_ratios_and_clips(tmp_path):
+    """Over all tokens of a step they come to what the trainer logged of it."""
+    small = ["--steps", "1", "--rollout.tasks", "8", "--rollout.n", "8", "--updates-per-step", "4"]
+    small += ["--rollout.keep-groups", "-1", "--val.tasks", "2", "--val.lengths", "1"]
+    small += ["--optim.lr", "1e-2", "--optim.warmup-steps", "0"]  # so that later ratios leave 1
+    assert main(["train", "demo", "--folder", str(tmp_path), *small]) == 0
+    [source] = open_sources([tmp_path / "demo"])
+    source.refresh()
+    weights = Weights(source)
+    found = []
+    for row in source.rows:
+        contexts = source.record(row["n"])["contexts"]
+        if row["split"] == "val":
+            assert not any(context["learned"] for context in contexts)
+        else:
+            turns = [tokens(source, weights, row["n"], c, 0, False) for c in range(len(contexts))]
+            found += [token for one in turns if one["learned"] for token in one["tokens"]]
+    logged = read_metrics(tmp_path / "demo")[-1]
+    ratios = [token["ratio"] for token in found]
+    assert max(ratios) == pytest.approx(logged["train/ratio_max"], rel=1e-4)
+    assert max(ratios) > 1.2 and min(ratios) < 0.8
+    for side in ("high", "low", "dual"):
+        share = sum(token["clipped"] == side for token in found) / len(found)
+        assert share == pytest.approx(logged[f"train/clip_{side}"], abs=1e-9) and share > 0
+    assert any(abs(ratio - 1) < 1e-4 for ratio in ratios)  # at first both are the same weights

@@ -33,8 +33,11 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def find_key(host: str, variable: str, insecure: bool = False) -> str:
-    """Return the key that clients must send; refuse to be open to a network by mistake."""
+def find_key(host: str, variable: str, insecure: bool | None = None) -> str:
+    """Return the key that clients must send; refuse to be open to a network by mistake.
+
+    `insecure` is None where no flag can allow that.
+    """
     if variable:
         key = os.environ.get(variable, "")
         if not key:
@@ -51,7 +54,8 @@ def find_key(host: str, variable: str, insecure: bool = False) -> str:
     if not is_loopback(host) and not insecure:
         raise UserError(
             f"anyone who reaches {host} could use the server: it has no API key",
-            "name a variable that holds one with --api-key-env, or say --insecure",
+            "name a variable that holds one with --api-key-env"
+            + ("" if insecure is None else ", or say --insecure"),
         )
     return ""
 

@@ -5,16 +5,47 @@ Knows nothing of how episodes are made, nor of run folders.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from recollect.rollout import Group
+from recollect.samples import make_sample
 from recollect.train import metrics as report
 from recollect.train import saved_model
 from recollect.train.comparison import charge, learned_from, make_batch, split_local
 from recollect.train.critic import Critic
 from recollect.train.rollouts import Rollouts
+from recollect.train.rows import Row
 from recollect.train.trainer import Trainer
+from recollect.types import Context, Sample
+
+
+def owners_of(samples: Sequence[Sample], groups: Sequence[Group]) -> dict[int, Context]:
+    """Find the contexts of some groups by their samples; both come in the same order.
+
+    Siblings may say the same: then their tokens are alike, and their advantages are not.
+    """
+    waiting: dict[tuple[bytes, bytes], deque[Context]] = {}
+    for context in (c for group in groups for e in group for c in e.contexts if e.counts):
+        if context.trainable and context.turns and context.exact:
+            key = _key(make_sample(context, 0.0, 0, 0))
+            waiting.setdefault(key, deque()).append(context)
+    found: dict[int, Context] = {}
+    for sample in samples:
+        if alike := waiting.get(_key(sample)):
+            found[id(sample)] = alike.popleft()
+    return found
+
+
+def _key(sample: Sample) -> tuple[bytes, bytes]:
+    return sample.token_ids.tobytes(), sample.logprobs.tobytes()
+
+
+def _plain(logprobs: np.ndarray) -> list[float]:
+    return [round(float(logprob), 7) for logprob in logprobs]
 
 
 class Learner:
@@ -43,8 +74,13 @@ class Learner:
                 config.token_budget,
             )
 
-    def learn(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
-        """Compare the episodes of a step, learn from them, and return what to remember of it."""
+    def learn(
+        self, step: int, groups: Sequence[Group], kept_groups: Sequence[Group] = ()
+    ) -> dict[str, float]:
+        """Compare the episodes of a step, learn from them, and return what to remember of it.
+
+        Contexts of the groups that are kept are told what the trainer made of their tokens.
+        """
         config = self.config
         whole, local = split_local(groups)
         kept = learned_from(config, whole)
@@ -59,7 +95,16 @@ class Learner:
             metrics |= judged
             if step <= config.critic.warmup:
                 return metrics
-        return metrics | self.trainer.update(samples)
+        owners = owners_of(samples, kept_groups)
+
+        def enter(row: Row, logprobs: np.ndarray) -> None:
+            if context := owners.get(id(row.sample)):
+                advantages = row.sample.advantages[row.sample.trained]
+                context.learned = {"trainer": _plain(logprobs), "advantage": _plain(advantages)}
+                if row.old is not None:
+                    context.learned["before"] = _plain(row.old)
+
+        return metrics | self.trainer.update(samples, enter if owners else None)
 
     def save(self, folder: Path) -> None:
         """Write all that a resumed run needs to continue bit for bit."""

@@ -117,15 +117,15 @@ async def _train(
                 # Were the server to go during the validation, nothing after this could be saved.
                 run.save(outcome.step, save)
             watcher.phase("update", 0, 0)
-            learn = partial(learner.learn, step, outcome.groups)
+            keep = config.rollout.keep_groups
+            kept = outcome.groups if keep < 0 else outcome.groups[:keep]
+            learn = partial(learner.learn, step, outcome.groups, kept)
             learned = await batches.beside(step + 1, learn)
             clock.lap("update")
             await batches.settle()
             clock.lap("rollout")
             failed = config.rollout.failure_reward
             metrics = report.rollout_metrics(outcome.groups, failed) | learned
-            keep = config.rollout.keep_groups
-            kept = outcome.groups if keep < 0 else outcome.groups[:keep]
             if kept:
                 run.write_episodes(
                     step, "train", [e for group in kept for e in group], rollouts.decode

@@ -6,8 +6,9 @@ Knows nothing of models; arrays of a row have one element per trained token.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,19 @@ class Row:
     """The trainer's own logprobs before the batch."""
     sequence: np.ndarray | None = None
     """The mean log-ratio of the sequence that each token is of, where it spans samples."""
+
+
+OnRow = Callable[[Row, np.ndarray], None]
+"""Is told a row, and the logprobs of its trained tokens at the moment they were learned from."""
+
+
+def tell(on_row: OnRow, predicted: Sequence[tuple[Sequence[Row], Any]]) -> None:
+    """Cut the logprobs of micro-batches into those of their rows."""
+    for rows, logprob_T in predicted:
+        trained = [int(row.sample.trained.sum()) for row in rows]
+        parts = np.split(logprob_T.float().cpu().numpy(), np.cumsum(trained)[:-1])
+        for row, own in zip(rows, parts, strict=True):
+            on_row(row, own)
 
 
 def sequences(samples: Sequence[Sample], scope: Scope) -> np.ndarray:

@@ -32,7 +32,7 @@ from recollect.train.loss import (
 from recollect.train.optimiser import Optimiser
 from recollect.train.predictions import Predictions, by_sample
 from recollect.train.reference import Reference
-from recollect.train.rows import Row, sequences, with_episode_ratios
+from recollect.train.rows import OnRow, Row, sequences, tell, with_episode_ratios
 from recollect.types import Sample
 
 
@@ -83,8 +83,12 @@ class Trainer:
         self.optimiser = Optimiser(model, optim)
         self._reference = Reference(model) if loss.kl_coef else None
 
-    def update(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """Learn from one batch in exactly `updates_per_step` optimiser steps per epoch."""
+    def update(self, samples: Sequence[Sample], on_row: OnRow | None = None) -> dict[str, float]:
+        """Learn from one batch in exactly `updates_per_step` optimiser steps per epoch.
+
+        `on_row` is called for every row that is learned from, with what the weights made of its
+        trained tokens then.
+        """
         done = []
         lr = self.optimiser.rate
         parts = split_by_group(samples, self.updates_per_step)
@@ -93,7 +97,8 @@ class Trainer:
             if self._remembers:
                 old = self._logprobs(samples, self.model)
             for part in parts * self.epochs:
-                done.append(self._update([samples[i] for i in part], [old[i] for i in part]))
+                own = [samples[i] for i in part], [old[i] for i in part]
+                done.append(self._update(*own, on_row))
         return {"train/lr": lr, **summarise(done)}
 
     @property
@@ -126,7 +131,12 @@ class Trainer:
             lambda predicted: predicted.logprobs(model, self.temperature),
         )
 
-    def _update(self, samples: Sequence[Sample], old: Sequence[np.ndarray | None]) -> Update:
+    def _update(
+        self,
+        samples: Sequence[Sample],
+        old: Sequence[np.ndarray | None],
+        on_row: OnRow | None = None,
+    ) -> Update:
         """Take one optimiser step on a mini-batch."""
         trained_B = np.array([int(sample.trained.sum()) for sample in samples], dtype=np.int64)
         episode_B = np.array([sample.episode for sample in samples], dtype=np.int64)
@@ -140,12 +150,18 @@ class Trainer:
             rows = with_episode_ratios(rows, self._logprobs(samples, self.model))
             useful = [row for row in rows if self._has_gradient(row.sample)]
         losses, packed = [], 0
+        predicted: list[tuple[list[Row], torch.Tensor]] = []
         for run in plan_micro_batches([row.sample for row in useful], self.token_budget):
-            result, tokens = self._backward([useful[i] for i in run])
+            own = [useful[i] for i in run]
+            result, logprob_T, tokens = self._backward(own)
             losses.append(result)
             packed += tokens
+            if on_row:
+                predicted.append((own, logprob_T))
         # Fetched only now: a GPU works on one micro-batch while the next is being packed.
         stats = sum((result.stats for result in losses), LossStats())
+        if on_row:
+            tell(on_row, predicted)
         if not useful:
             self.optimiser.updates += 1
             return Update("empty", stats, 0.0, packed)
@@ -171,8 +187,8 @@ class Trainer:
         """The reference, if the loss has a KL term."""
         return self._reference if self.loss.kl_in == "loss" else None
 
-    def _backward(self, rows: Sequence[Row]) -> tuple[PolicyLoss, int]:
-        """Add a micro-batch's share to the gradient; return its loss and its size."""
+    def _backward(self, rows: Sequence[Row]) -> tuple[PolicyLoss, torch.Tensor, int]:
+        """Add a micro-batch's share to the gradient; return its loss, logprobs and size."""
         samples = [row.sample for row in rows]
         predicted = Predictions.of(samples, self.model.device, self.share)
         reference_T = entropy_T = None
@@ -204,7 +220,8 @@ class Trainer:
         )
         result = policy_loss(self.loss, tokens)
         result.loss.backward()
-        return dataclasses.replace(result, loss=result.loss.detach()), len(predicted.packed.ids)
+        result = dataclasses.replace(result, loss=result.loss.detach())
+        return result, logprob_T.detach(), len(predicted.packed.ids)
 
     def _tensor(self, parts: Sequence[np.ndarray]) -> torch.Tensor:
         return put(np.concatenate(parts).astype(np.float32), self.model.device)

@@ -1,7 +1,7 @@
-"""One reply token by token: how likely the sampler found each, and how likely the weights now do.
+"""One reply token by token: how likely the sampler, the trainer and the weights now find each.
 
-What the trainer computed at the time of the step is not stored; the ratio shown is that of the
-run's weights as they are now.
+What the trainer computed when it learned from a token is stored with the kept training episodes:
+their ratio and clipping are those of the step. The weights of now are asked on request.
 """
 
 from __future__ import annotations
@@ -40,15 +40,32 @@ def tokens(
     sampled = own["logprobs"][:MOST]
     loss = source.config().get("loss") or {}
     low, high = loss.get("clip_low", 0.2), loss.get("clip_high", 0.2)
+    clip = (low, high, loss.get("dual_clip", math.inf))
+    learned = said.get("learned") or {}
+    names = ("trainer", "before", "advantage")
+    trainer, before, advantage = (_of_turn(learned.get(name), said, turn) for name in names)
     texts, note = _texts(source, ids)
     now: list[float] | None = None
     if compare:
         now = _now(weights, said["ids"], own, _temperature(source, n))[:MOST]
     return {
         "tokens": [
-            _token(texts[i], ids[i], sampled[i], None if now is None else now[i], (low, high))
+            {
+                "text": texts[i],
+                "id": ids[i],
+                "sampler": _probability(sampled[i]),
+                **_at_step(
+                    _at(trainer, i),
+                    sampled[i] if before is None else before[i],
+                    _at(advantage, i) or 0.0,
+                    clip,
+                ),
+                "now": _probability(_at(now, i)),
+                "ratio_now": _ratio(_at(now, i), sampled[i]),
+            }
             for i in range(len(ids))
         ],
+        "learned": trainer is not None,
         "clip": [low, high],
         "weights": weights.name if compare else "",
         "trained": bool(said.get("trainable", True)),
@@ -56,23 +73,46 @@ def tokens(
     }
 
 
-def _token(
-    text: str, token: int, sampled: float | None, now: float | None, clip: tuple[float, float]
+def _of_turn(values: Any, context: dict[str, Any], turn: int) -> list[float] | None:
+    """Cut the values of a context's sampled tokens down to those of one turn."""
+    if not isinstance(values, list):
+        return None
+    sizes = [own["end"] - own["start"] for own in context["turns"]]
+    first = sum(sizes[:turn])
+    found = values[first : first + sizes[turn]]
+    return found if len(found) == sizes[turn] else None
+
+
+def _at(values: list[float] | None, i: int) -> float | None:
+    return None if values is None else values[i]
+
+
+def _at_step(
+    trainer: float | None, before: float | None, advantage: float, clip: tuple[float, float, float]
 ) -> dict[str, Any]:
-    ratio = None
-    if sampled is not None and now is not None:
-        ratio = math.exp(max(-50.0, min(50.0, now - sampled)))
+    """Return what the trainer made of a token; the loss clips only what goes too far already."""
+    ratio = _ratio(trainer, before)
     clipped = ""
     if ratio is not None:
-        clipped = "low" if ratio < 1 - clip[0] else "high" if ratio > 1 + clip[1] else ""
+        clipped = "low" if advantage < 0 and ratio < 1 - clip[0] else clipped
+        clipped = "high" if advantage > 0 and ratio > 1 + clip[1] else clipped
+        clipped = "dual" if advantage < 0 and ratio > clip[2] else clipped
     return {
-        "text": text,
-        "id": token,
-        "sampler": None if sampled is None else math.exp(sampled),
-        "now": None if now is None else math.exp(now),
+        "trainer": _probability(trainer),
         "ratio": ratio,
+        "advantage": advantage,
         "clipped": clipped,
     }
+
+
+def _probability(logprob: float | None) -> float | None:
+    return None if logprob is None else math.exp(logprob)
+
+
+def _ratio(logprob: float | None, other: float | None) -> float | None:
+    if logprob is None or other is None:
+        return None
+    return math.exp(max(-50.0, min(50.0, logprob - other)))
 
 
 def _temperature(source: RunSource, n: int) -> float:

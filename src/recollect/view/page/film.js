@@ -137,18 +137,22 @@ function tokenPart(id, data, one) {
     } catch (error) { place.replaceChildren(problem(error)); }
   };
   return h("section", {}, h("h2", {}, "Token by token"),
-    h("p", { class: "bar" }, h("button", { type: "button", id: "tokens", onclick: () => load(false) }, "Sampler's probabilities"),
-      h("button", { type: "button", id: "ratios", onclick: () => load(true) }, "Ratio to the run's weights")), place);
+    h("p", { class: "bar" }, h("button", { type: "button", id: "tokens", onclick: () => load(false) }, "Sampler, trainer, ratio and clip"),
+      h("button", { type: "button", id: "ratios", onclick: () => load(true) }, "And the run's weights now")), place);
 }
 
 function tokenTable(found, compare) {
-  const note = compare
-    ? `Ratios are those of the weights now (${found.weights}) to the sampler's: what the trainer computed at the step is not stored. Clipped outside of ${number(1 - found.clip[0], 2)} to ${number(1 + found.clip[1], 2)}.`
-    : "As the sampler drew them.";
-  return [h("p", { class: "soft" }, note, found.trained ? "" : " This context is not trained.", found.note ? " " + found.note : ""),
-    table(["token", "#id", "#sampler", ...(compare ? ["#weights now", "#ratio", "clipped"] : [])], found.tokens.map((one) =>
-      h("tr", { class: one.clipped ? "clipped" : null }, h("td", {}, h("code", {}, JSON.stringify(one.text))), h("td", { class: "num" }, one.id), h("td", { class: "num" }, number(one.sampler, 4)),
-        compare ? [h("td", { class: "num" }, number(one.now, 4)), h("td", { class: "num" }, number(one.ratio, 3)), h("td", {}, one.clipped)] : null)), { id: "tokentable", label: "Tokens" })];
+  const range = `${number(1 - found.clip[0], 2)} to ${number(1 + found.clip[1], 2)}`;
+  const note = (found.learned
+    ? `Trainer: the weights that learned from the token, at the step. Ratio: theirs to those it is held against, clipped above the range ${range} with an advantage above 0, below it with one below 0.`
+    : "As the sampler drew them; the trainer learned nothing from this reply, or did not write it down.")
+    + (compare ? ` Weights now: ${found.weights}.` : "");
+  const cell = (value, places) => h("td", { class: "num" }, number(value, places));
+  return [h("p", { class: "soft" }, note, found.note ? " " + found.note : ""),
+    table(["token", "#id", "#sampler", ...(found.learned ? ["#trainer", "#ratio", "#advantage", "clipped"] : []), ...(compare ? ["#weights now", "#ratio now"] : [])], found.tokens.map((one) =>
+      h("tr", { class: one.clipped ? "clipped" : null }, h("td", {}, h("code", {}, JSON.stringify(one.text))), h("td", { class: "num" }, one.id), cell(one.sampler, 4),
+        found.learned ? [cell(one.trainer, 4), cell(one.ratio, 3), cell(one.advantage, 3), h("td", {}, one.clipped)] : null,
+        compare ? [cell(one.now, 4), cell(one.ratio_now, 3)] : null)), { id: "tokentable", label: "Tokens" })];
 }
 
 function whatIf(id, data, q, at) {
