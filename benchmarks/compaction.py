@@ -190,7 +190,9 @@ class Kept:
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
         """Read what was not read before, then answer."""
         name = digest(*task.chunks)
-        keeper = Counted(self.agent, chats.models, Shelf(self.folder / name), chats=chats)
+        # What the trial before an evaluation has read is read again, and its cost counted.
+        shelf = Shelf(None if "trial" in chats.key else self.folder / name)
+        keeper = Counted(self.agent, chats.models, shelf, chats=chats)
         async with self.locks.setdefault(name, asyncio.Lock()):
             text = "\n\n".join(task.chunks)
             if self.newest:
