@@ -114,6 +114,7 @@ def serving(base: Path) -> Iterator[Served]:
     assert wait_until(lambda: ready.exists() and ready.read_text().strip(), 90, command)
     server = Served(ready.read_text().strip(), command)
     server.said = server.ask()
+    assert wait_until(lambda: "serving" in command.printed, 10, command)
     server.complaints()  # its address
     try:
         yield server
