@@ -110,7 +110,8 @@ def lock(folder: Path) -> IO[bytes]:
 def is_locked(folder: Path) -> bool:
     """Tell whether a process holds a folder; nothing is written into it."""
     try:
-        with open(folder / ".lock", "rb") as file:
+        # Not as Python opens a file: a pipe in its place would be waited for.
+        with os.fdopen(os.open(folder / ".lock", os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

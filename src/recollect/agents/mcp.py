@@ -20,7 +20,7 @@ from recollect.bounds import ABOVE_0, FROM_1, check_bounds
 from recollect.chat.tools import Tool, ToolFailed
 from recollect.distribution import install
 from recollect.errors import UserError, boundary
-from recollect.foreign import shown
+from recollect.foreign import has_credentials, redact, shown
 
 T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -59,6 +59,11 @@ class McpServer:
         if bool(self.command) == bool(self.url):
             raise UserError(
                 "an MCP server has either a command or an address", "set one of command and url"
+            )
+        if has_credentials(self.url):
+            raise UserError(
+                f"the address {redact(self.url)} holds a password or a key, and is stored",
+                "leave it out, and let a proxy or the server's own settings add it",
             )
 
     def connect(self) -> McpConnection:
@@ -150,10 +155,11 @@ class McpConnection:
 
     def _tool(self, session: Any, tool: Any) -> Tool:
         schema = tool.input_schema or {}
-        if not NAME.fullmatch(tool.name) or len(json.dumps(schema)) > SCHEMA:
+        if not NAME.fullmatch(tool.name) or not _sound(schema):
             raise UserError(
                 f"the MCP server's tool {shown(f'{tool.name:.64}')!r} cannot be shown to a"
-                f" model: its name has other characters, or its schema more than {SCHEMA}",
+                " model: its name has other characters, or its schema is none or has more than"
+                f" {SCHEMA}",
                 "name the tools to use in the server's setting `only`",
             )
         name, text = tool.name, shown(" ".join((tool.description or "").split()))[:DESCRIPTION]
@@ -173,6 +179,19 @@ class McpConnection:
             return said
 
         return McpTool(name, text, (), call, schema)
+
+
+def _sound(schema: Any) -> bool:
+    """Tell whether a schema has the form of one, and a length that a prompt has room for."""
+    match schema:
+        case {"properties": properties} if not isinstance(properties, dict):
+            return False
+        case {"required": required} if not isinstance(required, list):
+            return False
+    try:
+        return isinstance(schema, dict) and len(json.dumps(schema)) <= SCHEMA
+    except (ValueError, RecursionError):
+        return False
 
 
 async def _within(waiting: Awaitable[T], seconds: float, what: str) -> T:

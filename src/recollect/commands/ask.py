@@ -239,7 +239,9 @@ def _stored(options: AskOptions) -> dict[str, Any] | None:
         return None
     fix = "restore it from a copy, or name another file"
     record = read_json(path, fix)
-    if record.get("format") != FORMAT or not isinstance(record.get("memory"), dict):
+    kinds = {"memory": dict, "model": str, "agent": str, "set": list, "sources": list}
+    sound = all(isinstance(record.get(name, kind()), kind) for name, kind in kinds.items())
+    if record.get("format") != FORMAT or not sound or "memory" not in record:
         raise UserError(f"{path} is not a memory that recollect ask has saved", fix)
     return record
 

@@ -30,6 +30,7 @@ from recollect.files import plain
 from recollect.foreign import storable
 from recollect.keeping.shelf import Shelf
 from recollect.keeping.windows import Count, Item, Window, digest, pack
+from recollect.memory.bank import BankMemory
 from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
 from recollect.types import Context, MemoryOp, Question, Task
@@ -263,14 +264,18 @@ class Keeper:
     def _restored(self, states: Sequence[str], before: Kept | None = None) -> Memory:
         """Return the memory of a state: its edits are carried out again."""
         memory = before.memory.fork() if before else open_memory(self.agent, Task("kept", (), ()))
-        wanted: list[list[Any]] = []
+        wanted: list[tuple[str, Any]] = []
         for state in reversed(states):
-            wanted[:0] = self.shelf.load(state)["ops"]
+            ops = self.shelf.load(state).get("ops")
+            wanted[:0] = [(state, op) for op in ops] if isinstance(ops, list) else [(state, ops)]
             if wanted and isinstance(memory, TextMemory):
                 wanted = wanted[-1:]  # each edit replaces the whole text
                 break
-        for kind, data, label in wanted:
-            memory.apply(MemoryOp(kind, data, label))  # type: ignore[attr-defined]
+        for state, op in wanted:
+            try:
+                _apply(memory, op)
+            except ValueError as error:
+                raise self.shelf.damaged(state, str(error)) from error
         return memory
 
     def _tell(self, found: Sequence[Window], done: int, total: int, memory: Memory) -> None:
@@ -288,15 +293,38 @@ def _items(found: Sequence[Window]) -> tuple[str, ...]:
 def memory_from(record: Mapping[str, Any], agent: Agent) -> Memory:
     """Restore a memory that `memory_record` wrote down."""
     memory = open_memory(agent, Task("kept", (), ()))
+    ops = record.get("ops")
     try:
-        for kind, data, label in record["ops"]:
-            memory.apply(MemoryOp(str(kind), dict(data), str(label)))  # type: ignore[attr-defined]
-    except (KeyError, TypeError, ValueError) as error:
+        for op in ops if isinstance(ops, list) else [ops]:
+            _apply(memory, op)
+    except ValueError as error:
         raise UserError(
             f"the stored memory is not one of the agent {part_name(agent)} ({error})",
             "name the agent that wrote it with --agent",
         ) from error
     return memory
+
+
+def _apply(memory: Memory, op: Any) -> None:
+    """Carry out an edit that was stored; whatever is wrong with it is a ValueError."""
+    match op:
+        case [str(kind), dict(data), str(label)]:
+            pass
+        case _:
+            raise ValueError("it holds something that is no edit")
+    try:
+        memory.apply(MemoryOp(kind, data, label))  # type: ignore[attr-defined]
+        if isinstance(memory, TextMemory | BankMemory):
+            # The texts and tokens of ours are used later, where nobody expects something else.
+            text, ids = (
+                (memory.text, memory.token_ids)
+                if isinstance(memory, TextMemory)
+                else (memory.core, memory.core_ids)
+            )
+            if not isinstance(text, str) or not all(type(i) is int and i >= 0 for i in ids):
+                raise ValueError("a text or a token is not one")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"an edit lacks {error}") from error
 
 
 def memory_record(memory: Memory) -> dict[str, Any]:

@@ -41,6 +41,11 @@ class Shelf:
             raise UserError(f"{path} is not the state that its name says", _FIX)
         return record
 
+    def damaged(self, key: str, why: str) -> UserError:
+        """Return the message about a state that cannot be used."""
+        where = self._path(key) if self.folder else f"the state {key}"
+        return UserError(f"{where} is damaged: {why}", _FIX)
+
     def save(self, key: str, record: dict[str, Any]) -> None:
         """Store a state."""
         whole = {"format": FORMAT, "key": key, **record}

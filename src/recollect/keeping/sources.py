@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from recollect.distribution import install
 from recollect.errors import UserError
-from recollect.foreign import storable
+from recollect.foreign import one_line, storable
 from recollect.keeping.windows import Item, digest
 
 STANDARD_INPUT = "-"
@@ -58,7 +59,10 @@ def read_sources(names: Sequence[str]) -> list[Document]:
 
 def _documents(name: str) -> Iterator[Document]:
     if name == STANDARD_INPUT:
-        yield Document("standard input", storable(sys.stdin.buffer.read().decode(errors="replace")))
+        data = sys.stdin.buffer.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise UserError(f"standard input has more than {LARGEST >> 30} GiB", "split it")
+        yield Document("standard input", storable(data.decode(errors="replace")))
         return
     path = Path(name).expanduser()
     if not path.is_dir():
@@ -105,14 +109,24 @@ def _text(path: Path) -> str:
 def _pdf(path: Path) -> str:
     try:
         from pypdf import PdfReader
-        from pypdf.errors import PyPdfError
     except ImportError:
         raise UserError("reading a PDF needs pypdf", install("pdf")) from None
     try:
-        pages = [page.extract_text() for page in PdfReader(path).pages]
-    except (PyPdfError, ValueError, KeyError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read as a PDF: {error}", "convert it to text") from error
-    return storable("\n\n".join(pages))
+        return storable("\n\n".join(_pages(PdfReader(path))))
+    except Exception as error:  # a damaged one fails anywhere in the parser, with any error
+        why = one_line(f"{type(error).__name__}: {error}", 200)
+        raise UserError(f"{path} cannot be read as a PDF: {why}", "convert it to text") from error
+
+
+def _pages(reader: Any) -> Iterator[str]:
+    """Yield the text of every page; a file of kilobytes may say that it has any number of them."""
+    size = 0
+    for page in reader.pages:
+        text = page.extract_text()
+        size += len(text) + 1
+        if size > LARGEST >> 2:
+            raise ValueError(f"its text has more than {LARGEST >> 2} characters")
+        yield text
 
 
 def _unreadable(path: Path, error: OSError) -> UserError:
