@@ -14,6 +14,7 @@ from pathlib import Path
 from recollect.errors import UserError
 from recollect.runs.checkpoints import find_checkpoint
 from recollect.runs.episodes import read_episodes
+from tests.chaos import values
 from tests.chaos.invariants import Findings, bad_manners, compare
 from tests.chaos.kills import end
 from tests.chaos.process import start
@@ -90,6 +91,8 @@ DAMAGES: dict[str, Spoil] = {
     "another type": _other_type,
     "other values": _other_values,
     "NUL bytes": lambda path, draw: path.write_bytes(bytes(max(path.stat().st_size, 9))) and None,
+    "deep JSON": values.deep,
+    "a long number": values.long_number,
     "noise": lambda path, draw: path.write_bytes(draw.randbytes(500)) and None,
     "another version": _version,
     "missing": lambda path, draw: path.unlink(),

@@ -25,7 +25,7 @@ def fill(template: str, **fields: Part) -> Message:
 
     Other braces stay as they are: `\\boxed{}` is no field.
     """
-    pieces = _named(fields).split(template)  # text and field names in turn
+    pieces = _named(tuple(fields)).split(template)  # text and field names in turn
     parts: list[Part] = [fields[p] if i % 2 else p for i, p in enumerate(pieces)]
     return user(*(part for part in parts if len(part)))
 
@@ -33,7 +33,7 @@ def fill(template: str, **fields: Part) -> Message:
 def check_fields(name: str, text: str, needed: set[str], allowed: Collection[str] = ()) -> None:
     """Refuse a prompt that lacks a field it needs, or shows one it is not given."""
     known = {"problem", "question", "memory", "chunk", "recalled", "notes"}
-    found = set(_named(known).findall(text))
+    found = set(_named(tuple(sorted(known))).findall(text))
     if not needed <= found <= needed.union(allowed):
         raise UserError(
             f"the prompt {name} shows {_braced(found)}, but needs {_braced(needed)}",
@@ -65,7 +65,8 @@ def read_templates(path: Path) -> dict[str, str]:
     return found
 
 
-def _named(fields: Collection[str]) -> re.Pattern[str]:
+@lru_cache
+def _named(fields: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(r"\{(" + "|".join(map(re.escape, fields)) + r")\}")
 
 

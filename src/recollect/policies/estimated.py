@@ -6,15 +6,16 @@ and less, so that what is counted rarely exceeds a window in the server's own to
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-
-import numpy as np
 
 from recollect.foreign import storable
 from recollect.policies.bytes import END, Utf8Tokenizer
 
 BYTES = 3
 """What counts as one token. Ids hold the bytes themselves, so that every text can be read back."""
+FULL = 1 << (8 * BYTES)
+"""The least id of a piece that has all its bytes."""
 COUNTED = "tokens are estimated, at three bytes each, because nothing here knows the tokenizer"
 COUNTED += " of the served model"
 REMEDY = "name its folder with --tokenizer to count in its own tokens"
@@ -23,7 +24,7 @@ REMEDY = "name its folder with --tokenizer to count in its own tokens"
 class EstimatedTokenizer(Utf8Tokenizer):
     """`rendering.Tokenizer` in pieces of up to three bytes, cut between characters."""
 
-    vocab_size = 1 << (8 * BYTES + 1)
+    vocab_size = 2 * FULL
     end_ids: tuple[int, ...] = (0,)
 
     def encode(self, text: str, control: bool = False) -> list[int]:
@@ -35,8 +36,14 @@ class EstimatedTokenizer(Utf8Tokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens."""
-        held = (i.to_bytes(BYTES + 1, "big").lstrip(b"\0")[1:] for i in map(int, ids) if i)
-        return b"".join(held).decode(errors="replace")
+        whole = ids[:-1] if ids and ids[-1] < FULL else ids  # the last piece may be shorter
+        if len(whole) and min(whole) >= FULL:
+            laid = struct.pack(f">{len(whole)}I", *whole)
+            data = bytearray(BYTES * len(whole))
+            for at in range(BYTES):
+                data[at::BYTES] = laid[at + 1 :: BYTES + 1]
+            return (data + b"".join(map(_bytes, ids[len(whole) :]))).decode(errors="replace")
+        return b"".join(map(_bytes, ids)).decode(errors="replace")
 
     def decode_control(self, token_id: int) -> str:
         """Return the text of one token."""
@@ -45,9 +52,13 @@ class EstimatedTokenizer(Utf8Tokenizer):
 
 def _pieces(data: bytes) -> list[int]:
     if data.isascii():
-        whole = len(data) - len(data) % BYTES
-        a, b, c = np.frombuffer(data[:whole], np.uint8).reshape(-1, BYTES).astype(np.int64).T
-        ids: list[int] = (1 << 24 | a << 16 | b << 8 | c).tolist()
+        # Every call of an evaluation comes by here several times, mostly with short texts.
+        count = len(data) // BYTES
+        whole = BYTES * count
+        laid = bytearray(b"\1\0\0\0" * count)
+        for at in range(BYTES):
+            laid[at + 1 :: BYTES + 1] = data[at:whole:BYTES]
+        ids = list(struct.unpack(f">{count}I", laid))
         return ids + ([_id(data[whole:])] if whole < len(data) else [])
     ids, start = [], 0
     while start < len(data):
@@ -59,6 +70,10 @@ def _pieces(data: bytes) -> list[int]:
         ids.append(_id(data[start:end]))
         start = end
     return ids
+
+
+def _bytes(token_id: int) -> bytes:
+    return int(token_id).to_bytes(BYTES + 1, "big").lstrip(b"\0")[1:]
 
 
 def _id(piece: bytes) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import lru_cache
 from typing import cast
 from urllib.parse import quote, urlsplit
 
@@ -67,7 +68,7 @@ class Wire:
 
     def _head(self, method: str, path: str, body: bytes | None, key: str) -> bytes:
         lines = [
-            f"{method} {quote(self.base + path, safe='/%:@!$&()*+,;=~')} HTTP/1.1",
+            f"{method} {_target(self.base + path)} HTTP/1.1",
             f"Host: {self._shown_host}",
             "Accept: application/json",
             "Accept-Encoding: identity",
@@ -116,6 +117,11 @@ class Wire:
         """Close the connections that wait for use."""
         while self._idle:
             self._idle.pop().close()
+
+
+@lru_cache
+def _target(path: str) -> str:
+    return quote(path, safe="/%:@!$&()*+,;=~")
 
 
 class _Connection(asyncio.Protocol):
