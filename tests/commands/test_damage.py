@@ -57,12 +57,11 @@ def whole(tmp_path_factory):
     planted(folder)
     (folder / "story.txt").write_text("Maria keeps the seed in the tin box. " * 5)
     with chat_server(lambda text: "\\boxed{the tin box}") as server:
-        model = ("--model", server.url)
+        sizes = "--tasks recall@128 --agents fold --n 2 --no-closed-book --timeout 5".split()
+        kept = "--memory memory/kept.json --cache memory/states".split()
         given = {
-            "EVAL": ["eval", "--tasks", "recall@128", "--agents", "fold", "--n", "2", *model]
-            + ["--out", "evaluation", "--no-closed-book", "--timeout", "5"],
-            "ASK": ["ask", "Where is the seed?", *model, "--memory", "memory/kept.json"]
-            + ["--cache", "memory/states"],
+            "EVAL": ["eval", *sizes, "--model", server.url, "--out", "evaluation"],
+            "ASK": ["ask", "Where is the seed?", "--model", server.url, *kept],
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)

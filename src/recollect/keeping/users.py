@@ -196,18 +196,22 @@ def _line(item: Item) -> str:
     return redact(line_of({"id": item.id, "text": item.text, "about": about}))
 
 
-def _item(row: Any, path: Path, number: int) -> Item:
-    match row:
-        case {"text": str(text), "id": str(id)} if isinstance(row.get("about", {}), dict):
-            return Item(text, id, row.get("about", {}))
-    raise UserError(f"{path}, line {number} holds no item", _FIX)
+def _item(row: dict[str, Any]) -> Item:
+    return Item(row["text"], row["id"], dict(row.get("about") or {}))
 
 
 def _read(path: Path) -> list[Item]:
     """Read the items; a last line that a kill cut short was never acknowledged."""
     if path.exists():
         Lines(path).close()
-    return [_item(row, path, number) for number, row in read_lines(path, _FIX)]
+    items = []
+    for number, row in read_lines(path, _FIX):
+        match row:
+            case {"text": str(), "id": str()} if isinstance(row.get("about") or {}, dict):
+                items.append(_item(row))
+            case _:
+                raise UserError(f"{path}, line {number} holds no item", _FIX)
+    return items
 
 
 @dataclass

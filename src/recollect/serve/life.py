@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from recollect.files import write_text
 from recollect.runs.stopping import STOPS
 from recollect.serve.connections import connection_type
+from recollect.serve.freed import keep_giving_back
 from recollect.serve.listening import BACKLOG
 from recollect.serve.settings import ServeConfig
 
@@ -70,6 +71,7 @@ async def listening(
         )
     )
     task = asyncio.create_task(server.serve([listener]))
+    freeing = asyncio.create_task(keep_giving_back())
     try:
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
@@ -78,6 +80,7 @@ async def listening(
         shown = f"[{host}]" if ":" in host else host
         yield f"http://{shown}:{port}/v1"
     finally:
+        freeing.cancel()
         server.should_exit = True
         await task
 
