@@ -57,8 +57,18 @@ def whole(tmp_path_factory):
     planted(folder)
     (folder / "story.txt").write_text("Maria keeps the seed in the tin box. " * 5)
     with chat_server(lambda text: "\\boxed{the tin box}") as server:
-        sizes = "--tasks recall@128 --agents fold --n 2 --no-closed-book --timeout 5".split()
-        kept = "--memory memory/kept.json --cache memory/states".split()
+        sizes = [
+            "--tasks",
+            "recall@128",
+            "--agents",
+            "fold",
+            "--n",
+            "2",
+            "--no-closed-book",
+            "--timeout",
+            "5",
+        ]
+        kept = ["--memory", "memory/kept.json", "--cache", "memory/states"]
         given = {
             "EVAL": ["eval", *sizes, "--model", server.url, "--out", "evaluation"],
             "ASK": ["ask", "Where is the seed?", "--model", server.url, *kept],

@@ -1,4 +1,4 @@
-"""Memory that large requests leave behind is given back to the system, because the C library keeps it."""
+"""Memory that large requests leave behind is given back: the C library would keep it."""
 
 from __future__ import annotations
 
