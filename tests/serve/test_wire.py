@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from recollect.serve.refusal import Refusal
 from recollect.serve.server import serving
 from recollect.serve.settings import RequestLimits, ServeConfig
+from recollect.serve.web import refused
 from tests.support.viewing import planted, viewing
 from tests.support.wire_fuzz import nearly_http, throw
 
@@ -74,3 +76,7 @@ def test_whatever_a_connection_brings_the_viewer_stays_calm(tmp_path, hosts, cal
     with viewing(planted(tmp_path)) as (url, _answers):
         honest = [b"GET /api/state HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"]
         attacked("127.0.0.1", urlsplit(url).port, honest)
+
+
+def test_a_refusal_can_repeat_what_no_text_can_hold():
+    assert b"\xef\xbf\xbd" in refused(Refusal("there is no \ud800")).body

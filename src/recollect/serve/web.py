@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recollect.foreign import one_line
+from recollect.foreign import one_line, short_json
 from recollect.serve.bodies import Bodies
 from recollect.serve.refusal import Refusal
 
@@ -155,7 +155,9 @@ def failed() -> Refusal:
 
 
 def refused(refusal: Refusal) -> Response:
-    return JSONResponse(refusal.body, refusal.status, refusal.headers)
+    # A message may repeat what a client sent, and that need not be text that UTF-8 can hold.
+    body, headers = short_json(refusal.body), dict(refusal.headers or {})
+    return Response(body, refusal.status, headers, media_type="application/json")
 
 
 async def no_route(request: Request, error: Exception) -> Response:
