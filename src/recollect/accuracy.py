@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect import metrics
+from recollect.errors import UserError
 from recollect.metrics.statistics import Clusters
 from recollect.types import Episode
+
+COUNTS = ("n", "failed", "unmeasured")
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,16 @@ class Accuracy:
 
 def stored_accuracy(row: Mapping[str, Any]) -> Accuracy:
     """Return the accuracy in a row of a run's metrics."""
-    return Accuracy(
-        int(row["val/n"]),
-        int(row["val/failed"]),
-        row["val/accuracy"],
-        row["val/low"],
-        row["val/high"],
-        int(row.get("val/unmeasured") or 0),
-    )
+    names = ("val/n", "val/failed", "val/accuracy", "val/low", "val/high")
+    if missing := [name for name in names if name not in row]:
+        raise UserError(
+            f"metrics.jsonl is damaged: step {row.get('step')} lacks {', '.join(missing)}",
+            "restore it from a copy",
+        )
+    # JSON has no NaN: the mean of nothing is stored as null.
+    mean, low, high = (math.nan if row[name] is None else row[name] for name in names[2:])
+    n, failed, unmeasured = (int(row.get(f"val/{name}") or 0) for name in COUNTS)
+    return Accuracy(n, failed, mean, low, high, unmeasured)
 
 
 def accuracy(groups: Sequence[Sequence[Episode]], score: str = "answer") -> Accuracy:

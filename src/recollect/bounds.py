@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ class Bounds:
     hold: Callable[[float], bool]
 
 
-FINITE = Bounds("to a finite number", math.isfinite)
+FINITE = Bounds("to a finite number", lambda value: abs(value) <= sys.float_info.max)
 FROM_0 = Bounds("to 0 or more", lambda number: 0 <= number < math.inf)
 FROM_1 = Bounds("to 1 or more", lambda number: 1 <= number < math.inf)
 ABOVE_0 = Bounds("above 0", lambda number: 0 < number < math.inf)

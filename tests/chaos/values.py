@@ -9,7 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ODD: tuple[Any, ...] = (None, [], {}, -1, "x", 10**30, 1e308, True, [[]], {"a": 1}, "\ud800", "")
+ODD: tuple[Any, ...] = (
+    None,
+    [],
+    {},
+    -1,
+    "x",
+    10**30,
+    10**400,
+    1e308,
+    True,
+    [[]],
+    {"a": 1},
+    "\ud800",
+    "",
+)
 LINES = (".jsonl", ".gz")
 
 

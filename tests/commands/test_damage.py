@@ -54,7 +54,9 @@ SECONDS = 20
 def whole(tmp_path_factory):
     """A folder with everything in it, and the commands that need a server."""
     folder = tmp_path_factory.mktemp("whole")
-    planted(folder)
+    metrics = planted(folder) / "metrics.jsonl"
+    counted = '"val/n": 6, "val/failed": 1, "val/accuracy"'
+    metrics.write_text(metrics.read_text().replace('"val/accuracy"', counted))
     (folder / "story.txt").write_text("Maria keeps the seed in the tin box. " * 5)
     with chat_server(lambda text: "\\boxed{the tin box}") as server:
         sizes = [

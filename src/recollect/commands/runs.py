@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from recollect.accuracy import stored_accuracy
 from recollect.display.numbers import estimate
 from recollect.errors import UserError
-from recollect.files import lock, read_json
+from recollect.files import is_locked, read_json
 from recollect.foreign import shown
 from recollect.runs.run import read_records
 
@@ -62,23 +63,25 @@ def describe(folder: Path) -> RunLine:
         rows = list(read_records(folder))
         tasks, agent = (_name(config[part]) for part in ("tasks", "agent"))
         wanted = int(config["steps"])
-    except (UserError, OSError, ValueError, KeyError, TypeError) as error:
+        best = _best(rows)
+    except (UserError, OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         return RunLine(str(folder), "", "", "", "", f"damaged: {str(error).splitlines()[0]}")
     done = max((int(row["step"]) for row in rows), default=0)
+    return RunLine(str(folder), tasks, agent, f"{done} of {wanted}", best, state_of(folder))
+
+
+def _best(rows: Sequence[Mapping[str, Any]]) -> str:
     measured = [row for row in rows if row.get("val/accuracy") is not None]
-    best = max(measured, key=lambda row: float(row["val/accuracy"]), default=None)
-    score = "not measured"
-    if best:
-        found = estimate(best["val/accuracy"], best["val/low"], best["val/high"])
-        score = f"{found} at step {best['step']}"
-    return RunLine(str(folder), tasks, agent, f"{done} of {wanted}", score, state_of(folder))
+    if not measured:
+        return "not measured"
+    best = max(measured, key=lambda row: float(row["val/accuracy"]))
+    found = stored_accuracy(best)
+    return f"{estimate(found.mean, found.low, found.high)} at step {best['step']}"
 
 
 def state_of(folder: Path) -> str:
     """Tell whether a run is under way, finished or stopped."""
-    try:
-        lock(folder).close()
-    except UserError:
+    if is_locked(folder):
         return "running"
     return "finished" if (folder / "model" / "config.json").is_file() else "stopped"
 

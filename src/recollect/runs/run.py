@@ -290,7 +290,10 @@ def read_records(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _is_record(record: dict[str, Any]) -> bool:
     step, values = record.get("step"), record.values()
-    known = all(v is None or (isinstance(v, int | float) and math.isfinite(v)) for v in values)
+    try:
+        known = all(v is None or (isinstance(v, int | float) and math.isfinite(v)) for v in values)
+    except OverflowError:  # an integer of hundreds of digits
+        return False
     return known and isinstance(step, int) and not isinstance(step, bool)
 
 
