@@ -85,8 +85,16 @@ async def probe(url: str, pid: int, seconds: float) -> Probe:
                 seen.refused[response.status] += 1
                 await asyncio.sleep(0.2)
 
+    async def report() -> None:
+        """Say every minute how far it is: an hour is long."""
+        while (left := ends - time.monotonic()) > 60:
+            await asyncio.sleep(60)
+            at, chats = seen.memory[-1], seen.chats[-100:]
+            took = f"last chats p50 {1000 * percentile(chats, 0.5):.0f} ms" if chats else ""
+            print(f"{left / 60:.0f} min left, {at:.0f} MiB {took}", file=sys.stderr, flush=True)
+
     before, began = sum(server.cpu_times()[:2]), time.monotonic()
-    await asyncio.gather(health(), chat())
+    await asyncio.gather(health(), chat(), report())
     seen.cores = (sum(server.cpu_times()[:2]) - before) / (time.monotonic() - began)
     for wire in (root, api):
         wire.close()
