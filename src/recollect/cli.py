@@ -16,7 +16,7 @@ from recollect.foreign import shown
 from recollect.runs.stopping import Interrupts
 
 PRESETS = (
-    *("demo", "recall", "ledger", "hotpotqa", "squad", "bank", "curator", "locomo"),
+    *("demo", "recall", "ledger", "hotpotqa", "squad", "chronicle", "bank", "curator", "locomo"),
     *(
         "locomo_published",
         "ledger_qa",

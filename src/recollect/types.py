@@ -44,7 +44,8 @@ class Task:
     """The data family, for per-source scores."""
     meta: dict[str, Any] = field(default_factory=dict)
     """What else is known. `item` names what is asked where several tasks ask the same, `cluster`
-    what it shares with other tasks: a conversation, an article."""
+    what it shares with other tasks: a conversation, an article. With `questions_known` False the
+    questions are asked only after the reading."""
 
     @property
     def item(self) -> str:

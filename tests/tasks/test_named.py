@@ -45,8 +45,8 @@ def test_an_unknown_name_lists_the_known_ones():
         open_family(TaskSpec("recal"))
 
 
-@pytest.mark.parametrize("name", ["recall", "ledger"])
-@pytest.mark.parametrize("tokens", [2_000, 20_000])
+@pytest.mark.parametrize("name", ["recall", "ledger", "chronicle"])
+@pytest.mark.parametrize("tokens", [4_500, 20_000])
 def test_made_up_families_fill_a_length(name, tokens):
     family = open_family(TaskSpec(name, length=tokens))
     assert family.size("test") is None and family.name == name

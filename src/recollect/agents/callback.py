@@ -17,7 +17,15 @@ from recollect.agents.estimates import (
 )
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.prompts import check_fields, fill, solve_from
-from recollect.agents.reading import Span, ask, read_and_ask, spans, tokenizer_of, windows
+from recollect.agents.reading import (
+    Span,
+    ask,
+    known_problem,
+    read_and_ask,
+    spans,
+    tokenizer_of,
+    windows,
+)
 from recollect.agents.tags import part, spoken
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
@@ -126,7 +134,7 @@ class CallbackAgent:
 
     async def run(self, task: Task, chats: Chats, memory: HistoryMemory) -> list[str]:
         """Fold the chunks into the memory, asking each question at its position."""
-        problem = "\n".join(q.text for q in task.questions)
+        problem = known_problem(task)
         steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size, self.max_chunks)
 
         async def read(chunk: list[int], span: Span, label: str) -> None:

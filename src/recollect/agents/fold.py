@@ -24,6 +24,7 @@ from recollect.agents.reading import (
     Span,
     Window,
     ask,
+    known_problem,
     read_and_ask,
     spans,
     tokenizer_of,
@@ -169,9 +170,8 @@ class FoldAgent:
         await self._fold(task, chats, memory, unasked)
 
     async def _fold(self, task: Task, chats: Chats, memory: TextMemory, asks: Ask) -> list[str]:
-        problem = "\n".join(q.text for q in task.questions)
-        if not self.query_aware or not task.questions:
-            problem = self.prompts.unknown_problem
+        unknown = self.prompts.unknown_problem
+        problem = known_problem(task, unknown) if self.query_aware else unknown
         steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size, self.max_chunks)
 
         async def read(chunk: list[int], span: Span, label: str) -> None:

@@ -18,10 +18,10 @@ from recollect.agents.estimates import (
 from recollect.agents.fold import NO_MEMORY, FoldPrompts
 from recollect.agents.prompts import check_fields, fill
 from recollect.agents.reading import (
-    UNKNOWN_PROBLEM,
     Ask,
     Span,
     ask,
+    known_problem,
     read_and_ask,
     spans,
     tokenizer_of,
@@ -144,7 +144,7 @@ class GatedAgent:
         await self._go(task, chats, memory, unasked)
 
     async def _go(self, task: Task, chats: Chats, memory: TextMemory, asks: Ask) -> list[str]:
-        problem = "\n".join(q.text for q in task.questions) or UNKNOWN_PROBLEM
+        problem = known_problem(task)
         steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size, self.max_chunks)
 
         async def read(chunk: list[int], span: Span, label: str) -> bool:

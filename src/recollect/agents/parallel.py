@@ -13,7 +13,15 @@ from recollect.agents.estimates import Lengths, Work, text_lengths
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.parallel_prompts import ParallelPrompts, parse_note
 from recollect.agents.prompts import fill
-from recollect.agents.reading import Span, ask, is_due, spans, tokenizer_of, windows
+from recollect.agents.reading import (
+    Span,
+    ask,
+    is_due,
+    known_problem,
+    spans,
+    tokenizer_of,
+    windows,
+)
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Message, Part, Tokenizer
@@ -89,7 +97,7 @@ class ParallelAgent:
 
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
         """Read the text before each question, then ask it; the memory is kept for what follows."""
-        reading = _Reading(self, "\n".join(q.text for q in task.questions), chats, memory)
+        reading = _Reading(self, known_problem(task), chats, memory)
         pending = dict(enumerate(task.questions))
         answers: dict[int, str] = {}
         unread: list[tuple[list[int], Span]] = []

@@ -36,6 +36,15 @@ NOTHING = "(nothing)"
 """Shown where there is no text."""
 
 
+def known_problem(task: Task, unknown: str = UNKNOWN_PROBLEM) -> str:
+    """Return what a reader knows of the questions: nothing where they are asked afterwards.
+
+    A task says so with `questions_known` in its meta, whatever the agent.
+    """
+    known = task.questions if task.meta.get("questions_known", True) else ()
+    return "\n".join(question.text for question in known) or unknown
+
+
 async def read_and_ask(
     task: Task, steps: Iterable[tuple[Window, Span]], read: Read, ask: Ask
 ) -> list[str]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from recollect.agents.prompts import fill, solve_from
 from recollect.agents.reading import (
     PROBLEM,
-    UNKNOWN_PROBLEM,
     Ask,
     Span,
     ask,
+    known_problem,
     read_and_ask,
     spans,
     tokenizer_of,
@@ -84,7 +84,7 @@ class RollingAgent:
         await self._carry(task, chats, memory, unasked)
 
     async def _carry(self, task: Task, chats: Chats, memory: TextMemory, asks: Ask) -> list[str]:
-        problem = "\n".join(q.text for q in task.questions) or UNKNOWN_PROBLEM
+        problem = known_problem(task)
         steps = spans(task, tokenizer_of(chats, "memory"), self.chunk_size)
 
         async def read(chunk: list[int], span: Span, label: str) -> None:

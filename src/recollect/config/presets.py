@@ -28,6 +28,7 @@ from recollect.tasks.documents.hotpotqa import HotpotQA
 from recollect.tasks.documents.squad import Squad
 from recollect.tasks.haystacks.babilong import BabiLong
 from recollect.tasks.haystacks.ruler import Ruler
+from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.ledger import Ledger
 from recollect.tasks.made.ledger_folder import LedgerFiles
 from recollect.tasks.made.recall import DIARY, Recall
@@ -102,6 +103,21 @@ PRESETS: dict[str, TrainConfig] = {
         token_budget=1 << 17,
         val=ValidationConfig(tasks=512, lengths=(1, 2, 4, 8, 16, 32), length_tasks=256),
         test_freq=10,
+        save_freq=20,
+    ),
+    "chronicle": TrainConfig(  # the same, on texts that change until their end
+        name="chronicle",
+        model=ModelConfig(recompute=1.0),
+        tasks=Chronicle(),
+        agent=FoldAgent(chunk_size=None, max_memory_tokens=96, max_answer_tokens=24),
+        reward=AnswerReward("boxed_match"),
+        rollout=RolloutConfig(tasks=16, n=16),
+        loss=LossConfig(kl_coef=0.0, clip_high=0.28),
+        optim=OptimConfig(lr=2e-5, warmup_steps=5, weight_decay=0.0),
+        updates_per_step=2,
+        token_budget=1 << 17,
+        val=ValidationConfig(tasks=256, lengths=(1, 2, 4), length_tasks=128),
+        test_freq=20,
         save_freq=20,
     ),
     "bank": TrainConfig(

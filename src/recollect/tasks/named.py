@@ -161,6 +161,20 @@ def _world(spec: TaskSpec, folder: Path) -> TaskFamily:
     return World()
 
 
+def _chronicle(spec: TaskSpec, folder: Path) -> TaskFamily:
+    from recollect.tasks.made.chronicle import KINDS, Chronicle
+
+    refuse(spec, "documents")
+    if spec.position not in ("", "shuffled"):
+        raise UserError(f"chronicle has no position {spec.position!r}", "write #shuffled, or none")
+    if spec.variant not in ("", *KINDS):
+        fix = f"choose from {', '.join(KINDS)}, or leave it out for all of them"
+        raise UserError(f"chronicle has no variant {spec.variant!r}", fix)
+    family = Chronicle(shuffled=bool(spec.position))
+    kinds = tuple(kind for kind in KINDS if spec.variant in ("", kind))
+    return replace(family, kinds=kinds, tokens=spec.length or family.tokens)
+
+
 def _ruler(spec: TaskSpec, folder: Path) -> TaskFamily:
     from recollect.tasks.haystacks.ruler import Ruler
 
@@ -291,6 +305,7 @@ OPENERS: Mapping[str, Opener] = MappingProxyType(
         "ledger": _ledger,
         "ledger_file": _ledger_file,
         "world": _world,
+        "chronicle": _chronicle,
         "ruler": _ruler,
         "babilong": _babilong,
         "longmemeval": _longmemeval,

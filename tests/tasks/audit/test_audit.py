@@ -18,6 +18,7 @@ from recollect.tasks.audit.audit import binomial_tail
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.documents.document_files import build_documents, sort_inputs
 from recollect.tasks.documents.squad import SQUAD, Squad
+from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.ledger import Ledger
 from recollect.tasks.made.recall import DIARY, Recall
 from recollect.tasks.made.world import World
@@ -151,6 +152,10 @@ MADE: dict[str, tuple[TaskFamily, int]] = {
     "world": (World(), 400),
     "world, 5 times": (World().longer(5), 200),
     "ledger": (Ledger(sessions=5), 60),
+    "chronicle, overwrite": (Chronicle(("overwrite",)), 60),
+    "chronicle, two-hop": (Chronicle(("two-hop",)), 60),
+    "chronicle, blind": (Chronicle(("blind",)), 50),
+    "chronicle, 4 times": (Chronicle(("overwrite",)).longer(4), 16),
 }
 """Families, and as many tasks as take about two seconds; docs/data.md has the command for more."""
 
@@ -169,6 +174,21 @@ def test_the_made_families_leak_nothing(name):
     assert {row.rule for row in rows} >= {*named, "longest document"}
     for row in rows:  # the limit, and three standard errors of so few tasks
         assert row.excess < 0.02 + 3 * math.sqrt(row.chance * (1 - row.chance) / n), row
+
+
+def test_the_words_of_a_question_find_no_answer_in_a_chronicle():
+    """One sentence, or one page, that a search finds says no more than a guess; nor does copying
+    everything, or the most common count."""
+    rows = {}
+    for kind, n in (("overwrite", 80), ("count", 60), ("two-hop", 40)):
+        for row in audit_family(kind, Chronicle((kind,)), n).rows:
+            if row.group in ("words", "reply") and "finds the document" not in row.rule:
+                rows[kind, row.rule] = row
+    assert ("overwrite", "BM25 top-1, a value in the sentence") in rows
+    assert ("count", "most common answer") in rows
+    for row in rows.values():
+        error = math.sqrt(max(row.chance, 0.01) * (1 - row.chance) / row.n)
+        assert row.excess < 0.02 + 3 * error, row
 
 
 def test_the_command_says_what_it_found_and_fails_where_there_is_a_leak(tmp_path, capsys):

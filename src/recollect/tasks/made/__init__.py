@@ -1,1 +1,1 @@
-"""Tasks made from a seed, without any download: recall, ledger and world."""
+"""Tasks made from a seed, without any download: recall, ledger, world and chronicle."""
