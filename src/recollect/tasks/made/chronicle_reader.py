@@ -25,24 +25,22 @@ _FIELDS = {
 }
 
 
-def _pattern(template: str) -> re.Pattern[str]:
-    """Turn a template into what matches it; a field that comes again must say the same."""
-    seen: set[str] = set()
-    parts = []
-    for piece in re.split(r"(\{\w\})", template):
-        name = piece[1:-1] if piece.startswith("{") else ""
-        if not name:
-            parts.append(re.escape(piece))
-        elif name in seen:
-            parts.append(f"(?P={name})")
-        else:
-            seen.add(name)
-            parts.append(f"(?P<{name}>{_FIELDS[name]})")
-    return re.compile("".join(parts))
+def _pattern(template: str, number: str = "") -> str:
+    """Turn a template into what matches it, with a group for every field."""
+    parts = re.split(r"\{(\w)\}", template)
+    return "".join(
+        f"(?P<{part}{number}>{_FIELDS[part]})" if i % 2 else re.escape(part)
+        for i, part in enumerate(parts)
+    )
 
 
-_PATTERNS = [(form, _pattern(text)) for form, texts in SENTENCES.items() for text in texts]
-_ASKED = {kind: _pattern(text) for kind, text in QUESTIONS.items()}
+_TEMPLATES = [(form, text) for form, texts in SENTENCES.items() for text in texts]
+_NAMED = [(form, sorted(set(re.findall(r"\{(\w)\}", text)))) for form, text in _TEMPLATES]
+# One pattern for all sentences: whichever matches closes its own group last.
+_STATEMENT = re.compile(
+    "|".join(f"(?P<_{i}>{_pattern(text, str(i))})" for i, (_, text) in enumerate(_TEMPLATES))
+)
+_ASKED = {kind: re.compile(_pattern(text)) for kind, text in QUESTIONS.items()}
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,13 @@ def statements(page: str) -> Iterator[Statement]:
     """Take a page apart; its title says nothing."""
     at = page.find("\n") + 1
     while at < len(page):
-        for form, pattern in _PATTERNS:
-            if found := pattern.match(page, at):
-                yield Statement(form, found.groupdict())
-                at = found.end() + 1
-                break
-        else:
+        found = _STATEMENT.match(page, at)
+        if not found:
             raise ValueError(f"a chronicle does not say {page[at : at + 80]!r}")
+        number = str(found.lastgroup)[1:]
+        form, names = _NAMED[int(number)]
+        yield Statement(form, {name: found[name + number] for name in names})
+        at = found.end() + 1
 
 
 @dataclass
@@ -74,8 +72,9 @@ class Reader:
     before: dict[str, str] = field(default_factory=dict)
     """The town before the latest move."""
     keepers: dict[str, str] = field(default_factory=dict)
-    sent: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    received: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    sent: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    """The days of a person's letters, in the order in which they were told of."""
+    received: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
 
     def read(self, page: str) -> None:
         """Take in a page."""
@@ -97,8 +96,8 @@ class Reader:
             case "handover":
                 self.keepers[said["t"]] = said["a"]
             case "letter":
-                self.sent[said["a"]].add(said["d"])
-                self.received[said["b"]].add(said["d"])
+                self.sent[said["a"]][said["d"]] = None
+                self.received[said["b"]][said["d"]] = None
 
     def _move(self, person: str, town: str) -> None:
         if person in self.towns:

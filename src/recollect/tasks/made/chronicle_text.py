@@ -57,7 +57,7 @@ class Names:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pages(Lazy[str]):
     """The chunks of a text, each written when it is asked for."""
 
