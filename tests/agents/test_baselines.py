@@ -16,6 +16,7 @@ from recollect.agents.named import AGENTS, agents
 from recollect.agents.prompts import BOXED
 from recollect.agents.rag import RagAgent
 from recollect.agents.reading import NOTHING
+from recollect.agents.resources import Resources
 from recollect.chat.chat import Chats, ContextFull, Model
 from recollect.chat.rendering import Renderer
 from recollect.errors import UserError
@@ -202,6 +203,9 @@ def test_rag_by_vectors(mode: str) -> None:
     assert shown(play(agent, facts(sought))) == [f"{FACTS[3]}"]
     with pytest.raises(UserError, match="needs an embedder"):
         play(replace(agent, embed=None), facts(sought))
+    opened = Resources(open_embedder=lambda: letters)
+    assert replace(agent, embed=None).bind(opened) == agent
+    assert replace(agent, mode="bm25", embed=None).bind(opened).embed is None
 
 
 # --- what scripted readers score ------------------------------------------------------------------

@@ -7,10 +7,11 @@ than the question. No model is asked while it is built, but vectors are where th
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from recollect.agents.reading import ask, from_text, is_due, room_for_text, tokenizer_of, windows
+from recollect.agents.resources import Resources
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.errors import UserError
@@ -45,6 +46,12 @@ class RagAgent:
             raise UserError(f"mode is {self.mode!r}", f"choose from {', '.join(MODES)}")
         if self.order not in ("text", "rank"):
             raise UserError(f"order is {self.order!r}", "choose from text, rank")
+
+    def bind(self, resources: Resources) -> RagAgent:
+        """Open an embedder if the search is by meaning."""
+        if self.mode == "bm25" or self.embed or resources.open_embedder is None:
+            return self
+        return replace(self, embed=resources.open_embedder())
 
     def new_memory(self, task: Task) -> Store:
         """Start with an empty index."""
