@@ -1,4 +1,4 @@
-"""Chronicle: a made-up town told in pages, where what is true changes until the end.
+"""Chronicle: the pages of a made-up town, in which what is true changes until the end.
 
 Four kinds of question about one kind of text. *overwrite*: where somebody lives at the end, after
 moves, refused offers, undone moves and trades. *count*: on how many days somebody received or sent

@@ -1,6 +1,6 @@
 """Who wrote to whom in a chronicle, on which day; and who has which thing.
 
-Letters may be told of twice. Their order means nothing: what counts is on how many different days.
+A letter may be mentioned twice. The order of letters means nothing: what counts is their days.
 A thing's last keeper is named before the first statement that the keeper's last town rests on.
 """
 
@@ -56,7 +56,7 @@ def _dealt(counts: Sequence[int], rng: Random) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Keeping:
-    """A statement about a thing: it was handed to somebody, or was not."""
+    """A statement about a thing: it was handed to somebody, or somebody asked in vain."""
 
     form: str
     person: int
@@ -120,7 +120,7 @@ def _choose(things: int, finals: Sequence[int], room: Sequence[int], rng: Random
 
 
 def _place(keepers: Sequence[int], room: Sequence[int], rng: Random) -> list[int]:
-    """Draw a slot for every last handover, each before its keeper's; nothing if there is none."""
+    """Draw a slot for every last handover, each before its keeper's own; or return nothing."""
     taken: set[int] = set()
     found = [-1] * len(keepers)
     for thing in sorted(range(len(keepers)), key=lambda t: room[keepers[t]]):

@@ -73,7 +73,7 @@ class Reader:
     """The town before the latest move."""
     keepers: dict[str, str] = field(default_factory=dict)
     sent: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    """The days of a person's letters, in the order in which they were told of."""
+    """The days of a person's letters, in the order of the text."""
     received: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
 
     def read(self, page: str) -> None:

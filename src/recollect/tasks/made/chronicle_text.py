@@ -98,10 +98,10 @@ class Story:
 
     pages: Pages
     towns: list[int]
-    """Of every person."""
+    """The last town of every person."""
     towns_rest_on: list[tuple[int, ...]]
     keepers: list[int]
-    """Of every thing."""
+    """The last keeper of every thing."""
     keepers_rest_on: list[int]
 
     def letters(self, person: int, sent: bool) -> dict[int, list[int]]:
