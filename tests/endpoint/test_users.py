@@ -12,6 +12,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
+from benchmarks.attacks import bodies
 from recollect.agents.fold import FoldAgent
 from recollect.cli import main
 from recollect.endpoint.start import READING, with_budget
@@ -77,7 +78,7 @@ def test_forgetting_equals_never_having_been_sent(tmp_path: Path, server: Upstre
     agent, _ = with_budget(FoldAgent(chunk_size=600), 1024, 200)
     roles = {"memory": model, "answer": model}
     texts = {
-        name: [f"fact{name}y{i} " + "so it is " * rng.randint(20, 60) for i in range(30)]
+        name: [f"fact{name}y{i} " + "so it is " * rng.randint(8, 24) for i in range(30)]
         for name in range(10)
     }
 
@@ -186,6 +187,33 @@ def test_without_a_key_nothing_is_served_beyond_loopback(tmp_path, server, capsy
         assert "Bearer theirs" in server.keys and "Bearer right" not in server.keys
         headers = {"host": "evil.example", "authorization": "Bearer right"}
         assert httpx.get(running.url + "/models", headers=headers).status_code == 421
+
+
+def test_hostile_requests_are_refused_and_others_are_served(tmp_path, server):
+    attacks = bodies(random.Random(0), 1024)
+    chats = {name: body for name, (path, body) in attacks.items() if path.startswith("chat")}
+    del chats["15 MB"]  # that is what an endpoint is for
+    chats["nested"] = b'{"messages": [{"role": "user", "content": [' + b"[" * 900 + b"]" * 902
+    chats["nested parts"] = (
+        b'{"messages": [{"role": "user", "content": [{"type": "image", "x": '
+        + b"[" * 900 + b"]" * 900 + b"}]}]}"
+    )  # fmt: skip
+    with (
+        started(tmp_path, "--upstream", server.url, *FEW) as running,
+        httpx.Client(timeout=30, headers={"content-type": "application/json"}) as plain,
+    ):
+        for name, body in chats.items():
+            status = plain.post(running.url + "/chat/completions", content=body).status_code
+            assert status < 500, name
+        for user in ("../../x", "a/b", "\x7f", "é" * 300):
+            params = {"user": user}
+            assert plain.get(running.url + "/memory", params=params).status_code in (400, 404)
+        path = running.url + "/memory/items/..%2F..%2Fx?user=anna"
+        assert plain.delete(path).status_code == 404
+        assert plain.get(running.url + "/memory/items?user=a&limit=9999999").status_code == 400
+        root = running.url.removesuffix("/v1")
+        assert plain.get(root + "/health").json() == {"status": "ok"}
+        assert "Traceback" not in running.log.read_text()
 
 
 def test_who_leaves_stops_the_reading(tmp_path, server):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncGenerator
@@ -21,8 +22,7 @@ from recollect.endpoint.answers import Answer, Answers
 from recollect.endpoint.episodes import Episodes
 from recollect.endpoint.folding import Folded, Folding
 from recollect.endpoint.upstream import reading_failed
-from recollect.errors import AgentError, BoundaryError, UserError
-from recollect.files import loads
+from recollect.errors import BoundaryError, UserError
 from recollect.foreign import one_line
 from recollect.keeping.keeper import memory_text
 from recollect.serve.admission import Admission
@@ -94,7 +94,7 @@ class Endpoint:
 
     async def _reply(self, body: dict[str, Any], user: str) -> bytes:
         started, answer = time.monotonic(), Answer()
-        folded = await self._fold(body, user)
+        folded = await self.folding.fold(body, user)
         data = await self.answers.reply(body, folded, answer)
         await self._store(user, folded, answer, started)
         return data
@@ -104,7 +104,7 @@ class Endpoint:
     ) -> AsyncGenerator[dict[str, Any] | None, None]:
         """Yield the answer in chunks; None every few seconds while the agent reads."""
         started, answer = time.monotonic(), Answer()
-        folding = asyncio.create_task(self._fold(body, user))
+        folding = asyncio.create_task(self.folding.fold(body, user))
         try:
             while not (await asyncio.wait({folding}, timeout=WAIT))[0]:
                 yield None
@@ -119,12 +119,6 @@ class Endpoint:
     async def _store(self, user: str, folded: Folded, answer: Answer, started: float) -> None:
         if self.episodes:
             await self.episodes.store(user, folded, answer, time.monotonic() - started)
-
-    async def _fold(self, body: dict[str, Any], user: str) -> Folded:
-        try:
-            return await self.folding.fold(body, user)
-        except AgentError as error:
-            raise BoundaryError("agent", error) from error
 
     # --- what is kept ----------------------------------------------------------------------------
 
@@ -205,6 +199,8 @@ def _answering(work: Any) -> Any:
             )  # fmt: skip
         except BoundaryError as error:
             raise noted(error) from None
+        except RecursionError:
+            raise Refusal("the body is nested too deeply") from None
 
     return answering(answer)
 
@@ -235,14 +231,20 @@ async def _after(
 
 def _read(data: bytes) -> dict[str, Any]:
     try:
-        body = loads(data)
+        body = json.loads(data, parse_constant=_no_number)
+    except RecursionError:
+        raise Refusal("the body is nested too deeply") from None
     except ValueError as error:
-        raise Refusal(f"the body is not JSON: {error}") from None
+        raise Refusal(f"the body is not JSON: {one_line(str(error), 200)}") from None
     if not isinstance(body, dict):
         raise Refusal("the body is not a JSON object")
     if not isinstance(body.get("stream"), bool | None):
         raise Refusal("stream: it must be true or false", param="stream")
     return body
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
 
 
 def _messages(body: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from recollect.evaluation.models import fingerprint
 from recollect.evaluation.options import choose_agents
 from recollect.files import plain
 from recollect.foreign import one_line
-from recollect.keeping.keeper import Keeper, fitting
+from recollect.keeping.keeper import Keeper, check_keeps, fitting
 from recollect.keeping.shelf import Shelf
 from recollect.models.connect import connect
 from recollect.policies.client import Endpoint as Server
@@ -74,6 +74,7 @@ def find_agent(config: EndpointConfig) -> Agent:
     if config.set:
         settings = [f"agent.{setting}" for setting in config.set]
         agent = choose_agents(["agent"], {"agent": agent}, settings)["agent"]
+    check_keeps(agent)
     return agent
 
 

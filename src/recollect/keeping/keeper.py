@@ -25,7 +25,7 @@ from recollect.agents.reading import UNKNOWN_PROBLEM, tokenizer_of
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency import apart
 from recollect.config.sources import sources
-from recollect.errors import UserError
+from recollect.errors import UserError, boundary
 from recollect.files import plain
 from recollect.foreign import storable
 from recollect.keeping.shelf import Shelf
@@ -125,6 +125,15 @@ def can_keep(agent: Agent) -> bool:
     return isinstance(agent, Reads) or not is_ours(agent)
 
 
+def check_keeps(agent: Agent) -> None:
+    """Refuse an agent that keeps no memory."""
+    if not can_keep(agent):
+        raise UserError(
+            f"the agent {part_name(agent)} keeps no memory of what it reads",
+            "choose fold, gated, rolling or bank, or an agent of your own",
+        )
+
+
 def window_size(agent: Agent, window: int) -> int:
     """Return how many tokens an agent reads at a time: a chunk, or what its model has room for."""
     settings = ("max_memory_tokens", "max_core_tokens", "max_state_tokens")
@@ -166,11 +175,7 @@ class Keeper:
     """Names the agent and the models; another keeper of the same ones has it already."""
 
     def __post_init__(self) -> None:
-        if not can_keep(self.agent):
-            raise UserError(
-                f"the agent {part_name(self.agent)} keeps no memory of what it reads",
-                "choose fold, fold_blind, gated, rolling or bank, or an agent of your own",
-            )
+        check_keeps(self.agent)
         if not self.root:
             code = [source.sha256 for source in sources([self.agent])]
             self.root = digest(repr(self.agent), self.identity, *code)
@@ -251,11 +256,12 @@ class Keeper:
         edits = len(memory.ops)
         chats = self._chats(after)
         task = Task(after, (storable(window.text),), known)
-        if isinstance(self.agent, Reads):
-            await self.agent.read(task, chats, memory)
-        else:  # it can only answer as well
-            asked = known or (Question(UNKNOWN_PROBLEM, ()),)
-            await self.agent.run(Task(after, task.chunks, asked), chats, memory)
+        with boundary("agent"):
+            if isinstance(self.agent, Reads):
+                await self.agent.read(task, chats, memory)
+            else:  # it can only answer as well
+                asked = known or (Question(UNKNOWN_PROBLEM, ()),)
+                await self.agent.run(Task(after, task.chunks, asked), chats, memory)
         ops = [[op.kind, op.data, op.label] for op in memory.ops[edits:]]
         record = {"before": before, "items": window.items, "tokens": window.tokens, "ops": ops}
         await apart(lambda: self.shelf.save(after, record))
