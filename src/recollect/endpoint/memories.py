@@ -64,6 +64,8 @@ class Memories:
             return None
         await self._repair(user)
         kept, _ = await self._with(user, lambda own: own.keep(items))
+        if await self._repair(user):  # it was forgotten while this request waited for its turn
+            kept = await self._with(user, lambda own: own.memory())
         return kept
 
     async def see(self, user: str) -> Sight | None:
@@ -110,17 +112,18 @@ class Memories:
     def _tombstones(self, user: str) -> Path:
         return self.users[user].folder / FORGOTTEN
 
-    async def _repair(self, user: str) -> None:
-        """Finish what a kill has interrupted: remove items that were being forgotten."""
+    async def _repair(self, user: str) -> bool:
+        """Remove items that are forgotten, as after a kill; tell whether there were any."""
         if not (gone := self.forgotten(user)):
-            return
+            return False
 
-        async def drop(own: User) -> None:
+        async def drop(own: User) -> bool:
             left = [item.id for item in own.items if digest(item.text) in gone]
             if left:
                 await own.forget(*left)
+            return bool(left)
 
-        await self._with(user, drop)
+        return await self._with(user, drop)
 
     async def _with(self, user: str, work: Callable[[User], Awaitable[T]]) -> T:
         while True:
