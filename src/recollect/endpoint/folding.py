@@ -67,16 +67,9 @@ class Folding:
         head, said = conversation.head, conversation.said
         sizes = [await self._size(one) for one in head]
         tokens = [await self._size(one) for one in said]
-        limits: dict[str, int] = {}
-        plan = Plan(tuple(range(len(said))), {}, 0)
+        limits, plan = {}, Plan(tuple(range(len(said))), {}, 0)
         if self.memories.holds(user) or sum(sizes) + sum(tokens) > room:
-            room -= self.memory_tokens + WRAPPED
-            limits = _head_limits(head, sizes, room)
-            room -= sum(
-                min(size, limits.get(one.id, size)) for one, size in zip(head, sizes, strict=True)
-            )
-            if room < LEAST:
-                raise _no_room(self.window)
+            limits, room = self._room(head, sizes, room)
             plan = make_plan(said, tokens, room, self.window)
         long_head = [one for one in head if one.id in limits]
         old = [*long_head, *said[: plan.kept]]
@@ -93,6 +86,18 @@ class Folding:
         withheld = [one.id for one in said if one.content in forgotten]
         receipt = receipt_of(user, kept, self.count(memory), len(shown), list(limits), withheld)
         return Folded(sent, question, {"recollect": receipt}, reply, kept)
+
+    def _room(
+        self, head: Sequence[Said], sizes: Sequence[int], room: int
+    ) -> tuple[dict[str, int], int]:
+        """Return how much of the system messages is shown, and what the others have left."""
+        room -= self.memory_tokens + WRAPPED
+        limits = _head_limits(head, sizes, max(0, room))
+        taken = (min(size, limits.get(one.id, size)) for one, size in zip(head, sizes, strict=True))
+        room -= sum(taken)
+        if room < LEAST:
+            raise _no_room(self.window)
+        return limits, room
 
     async def _tools(self, body: dict[str, Any]) -> int:
         given = [body[name] for name in ("tools", "functions") if body.get(name)]
