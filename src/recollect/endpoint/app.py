@@ -133,11 +133,11 @@ class Endpoint:
         return JSONResponse({"object": "memory", "user": user, "memory": about, **counts})
 
     async def items(self, request: Request) -> Response:
-        user = _named(request)
+        user, limit = _named(request), _limit(request)
         sight = await self.folding.memories.see(user)
         if sight is None:
             raise _nothing(user)
-        after, limit = request.query_params.get("after", ""), _limit(request)
+        after = request.query_params.get("after", "")
         ids = [item.id for item in sight.items]
         start = ids.index(after) + 1 if after in ids else 0
         found = sight.items[start : start + limit]

@@ -67,7 +67,8 @@ class Folding:
         head, said = conversation.head, conversation.said
         sizes = [await self._size(one) for one in head]
         tokens = [await self._size(one) for one in said]
-        limits, plan = {}, Plan(tuple(range(len(said))), {}, 0)
+        limits: dict[str, int] = {}
+        plan = Plan(tuple(range(len(said))), {}, 0)
         if self.memories.holds(user) or sum(sizes) + sum(tokens) > room:
             limits, room = self._room(head, sizes, room)
             plan = make_plan(said, tokens, room, self.window)

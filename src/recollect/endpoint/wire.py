@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import h11
 
@@ -41,33 +41,10 @@ async def posted(
 ) -> AsyncIterator[Streamed]:
     """Send JSON and yield the answer; no wait for a piece of it is longer than `seconds`."""
     parts = urlsplit(url)
-    secure = parts.scheme == "https"
-    host, port = parts.hostname or "", parts.port or (443 if secure else 80)
-    try:
-        async with asyncio.timeout(connect_seconds):
-            tls = ssl.create_default_context() if secure else None
-            reader, writer = await asyncio.open_connection(host, port, ssl=tls)
-    except TimeoutError:
-        raise Unreachable(f"{host}:{port} did not accept in {connect_seconds:g} s") from None
-    except (OSError, UnicodeError) as error:
-        raise Unreachable(f"{host}:{port}: {error}") from None
+    reader, writer = await _connected(parts, connect_seconds)
     try:
         connection = h11.Connection(h11.CLIENT)
-        target = quote(parts.path.rstrip("/") + path, safe="/%:@!$&()*+,;=~")
-        headers = [
-            ("Host", parts.netloc.rpartition("@")[2]),
-            ("Content-Type", "application/json"),
-            ("Content-Length", str(len(body))),
-            ("Accept", "application/json, text/event-stream"),
-            ("Accept-Encoding", "identity"),
-            ("User-Agent", "recollect"),
-            ("Connection", "close"),
-            *([("Authorization", f"Bearer {key}")] if key else []),
-        ]
-        request = h11.Request(method="POST", target=target, headers=headers)
-        sent = [connection.send(request), connection.send(h11.Data(data=body))]
-        writer.write(b"".join(data for data in sent if data))
-        connection.send(h11.EndOfMessage())
+        writer.write(_written(connection, parts, path, body, key))
         async with _in_time(seconds):
             await writer.drain()
         pieces = _events(reader, connection, seconds)
@@ -87,6 +64,41 @@ async def posted(
         writer.close()
         with suppress(Exception):  # it may be gone already
             writer.transport.abort()
+
+
+async def _connected(
+    parts: SplitResult, seconds: float
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    secure = parts.scheme == "https"
+    host, port = parts.hostname or "", parts.port or (443 if secure else 80)
+    try:
+        async with asyncio.timeout(seconds):
+            tls = ssl.create_default_context() if secure else None
+            return await asyncio.open_connection(host, port, ssl=tls)
+    except TimeoutError:
+        raise Unreachable(f"{host}:{port} did not accept in {seconds:g} s") from None
+    except (OSError, UnicodeError) as error:
+        raise Unreachable(f"{host}:{port}: {error}") from None
+
+
+def _written(
+    connection: h11.Connection, parts: SplitResult, path: str, body: bytes, key: str
+) -> bytes:
+    """Return a request as it is sent."""
+    headers = [
+        ("Host", parts.netloc.rpartition("@")[2]),
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("Accept", "application/json, text/event-stream"),
+        ("Accept-Encoding", "identity"),
+        ("User-Agent", "recollect"),
+        ("Connection", "close"),
+        *([("Authorization", f"Bearer {key}")] if key else []),
+    ]
+    target = quote(parts.path.rstrip("/") + path, safe="/%:@!$&()*+,;=~")
+    request = h11.Request(method="POST", target=target, headers=headers)
+    sent = [request, h11.Data(data=body), h11.EndOfMessage()]
+    return b"".join(connection.send(event) or b"" for event in sent)
 
 
 @asynccontextmanager
