@@ -165,7 +165,7 @@ class MemoryStore(BaseStore):
 
     async def _get(self, op: GetOp) -> Stored | None:
         found = next((i for i in await self._items(op.namespace) if i.id == op.key), None)
-        return found and _stored(found, op.namespace)
+        return _stored(found, op.namespace) if found else None
 
     async def _put(self, namespace: Namespace, named: Mapping[str, PutOp]) -> None:
         before = {item.id: item for item in await self._items(namespace)}

@@ -53,7 +53,7 @@ async def serve_tools(name: str, tools: Sequence[Tool], instructions: str = "") 
 
     async def called(context: Any, params: Any) -> Any:
         text, failed = await answer(box, Call(params.name, params.arguments or {}), context.session)
-        content = [types.TextContent(type="text", text=text)]
+        content: list[Any] = [types.TextContent(type="text", text=text)]
         said = None if failed else json.loads(text)
         return types.CallToolResult(content=content, structured_content=said, is_error=failed)
 
