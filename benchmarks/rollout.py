@@ -6,6 +6,9 @@ once per token would take at the memory's full rate, a prefix that siblings shar
 
     python scripts/convert_smollm2.py --out models/smollm2
     python benchmarks/rollout.py --model models/smollm2
+    python -m benchmarks.rollout --model models/smollm2 --peer vllm   # see vllm_peer
+
+With `--peer vllm` the peer is vLLM at several settings, over three shapes of fixed lengths.
 """
 
 from __future__ import annotations
@@ -173,7 +176,20 @@ def main() -> None:
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--cache-gib", type=float, default=40)
     parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--peer", choices=("generate", "vllm"), default="generate")
+    parser.add_argument("--device", default="cuda", help="of --peer vllm")
+    parser.add_argument("--modes", nargs="+", default=["recollect", "offline", "engine", "server"])
+    parser.add_argument("--shapes", nargs="+", default=["fold", "lone", "tools"])
+    parser.add_argument("--sequences", type=int, nargs="+", default=[256, 1024])
+    parser.add_argument("--batch-tokens", type=int, nargs="+", default=[8192, 32768])
+    parser.add_argument("--lone", type=int, default=8, help="long prompts")
+    parser.add_argument("--lone-tokens", type=int, default=6000, help="of a long prompt")
+    parser.add_argument("--tool-turns", type=int, default=30)
     options = parser.parse_args()
+    if options.peer == "vllm":
+        from benchmarks.vllm_peer import race
+
+        raise SystemExit(race(options))
     if options.check:
         print(check(options.model))
     model = load_model(ModelConfig(options.model, "cuda", compile=options.compile))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from recollect.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, NUCLEUS, Bounds, check_bounds
 from recollect.errors import UserError
@@ -36,7 +37,11 @@ class RolloutConfig:
     """Multiples of the tasks' length to train at, one after the other."""
     curriculum_steps: int = 50
     """Steps at each multiple; the last one stays until the end."""
-
+    sampler: Literal["embedded", "vllm"] = "embedded"
+    """What draws the tokens of the model that learns: our own sampler on its very weights, or vLLM
+    in a process beside it, which is handed the weights after every update."""
+    sleep: bool = False
+    """With sampler vllm on a GPU: vLLM gives its memory back during updates."""
     keep_groups: int = 1
     """Groups of training episodes stored at every step, with their texts; -1 stores all."""
 
@@ -46,6 +51,11 @@ class RolloutConfig:
         check_bounds("rollout", self, tasks=FROM_1, n=FROM_1, top_p=NUCLEUS, refills=FROM_0)
         check_bounds("rollout", self, concurrency=FROM_1, timeout=ABOVE_0)
         check_bounds("rollout", self, failure_reward=FINITE, keep_groups=FROM_MINUS_1)
+        if self.sleep and (self.sampler != "vllm" or self.ahead):
+            raise UserError(
+                "rollout.sleep is for vLLM, which must not sample during updates",
+                "set --rollout.sampler vllm and --rollout.ahead 0, or leave --rollout.sleep out",
+            )
         if self.refills and self.n < 2:
             raise UserError(
                 "with one episode per task there is nothing to compare and nothing to learn from",

@@ -11,6 +11,7 @@ from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer, Tokenizer
 from recollect.config.engine import ModelConfig
 from recollect.config.roles import ROLES, ModelsConfig
+from recollect.config.rollout import RolloutConfig
 from recollect.models.connect import connect, share
 from recollect.models.copies import Snapshot
 from recollect.models.model import LoadedModel, load_model
@@ -19,6 +20,8 @@ from recollect.policies.estimated import EstimatedTokenizer
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker
 from recollect.sampler.choice import Sampler, open_sampler
 from recollect.sampler.dense import LocalPolicy
+from recollect.sampler.vllm_policy import VllmOptions, VllmPolicy
+from recollect.sampler.vllm_process import check_installed
 from recollect.types import Sampling
 
 
@@ -34,22 +37,22 @@ class Roles:
     samplers: list[Sampler] = field(default_factory=list)
     snapshot: Snapshot | None = None
     """What samples in place of the model that learns, where both are at work at once."""
+    vllm: VllmPolicy | None = None
+    """What samples for the model that learns, where the settings say so."""
     _settings: ModelsConfig = ModelsConfig()
 
     @classmethod
-    def open(cls, models: ModelsConfig, model: ModelConfig, ahead: bool = False) -> Roles:
+    def open(
+        cls, models: ModelsConfig, model: ModelConfig, rollout: RolloutConfig | None = None
+    ) -> Roles:
         """Load the model that learns, if one does, and connect to the fixed ones.
 
-        With `ahead` a copy of the weights samples while they are updated.
+        `rollout` says how it samples while it learns.
         """
         roles = cls({}, None, [], _settings=models)
         found: dict[str, Model] = {}
         if models.learning:
-            roles.trained = load_model(model)
-            if ahead:
-                roles.snapshot = Snapshot.of(roles.trained)
-            sampled = roles.snapshot.model if roles.snapshot else roles.trained
-            found["trainable"] = roles._sampled(sampled, True, model.cache_gib)
+            found["trainable"] = roles._learning(model, rollout or RolloutConfig())
         known: list[Tokenizer] = [roles.trained.tokenizer] if roles.trained else []
         for role in ROLES:
             key = getattr(models, role)
@@ -65,6 +68,23 @@ class Roles:
             roles.notes += _described(role, speaker, key)
         roles._keep_batches()
         return roles
+
+    def _learning(self, model: ModelConfig, rollout: RolloutConfig) -> Model:
+        """Load the model that learns, and put a sampler beside it.
+
+        Our own sampler needs a copy of weights that are updated meanwhile; vLLM has one anyway.
+        """
+        if rollout.sampler == "vllm":
+            check_installed()
+            loaded = self.trained = load_model(model)
+            self.vllm = open_vllm(loaded, model, rollout)
+            policy, window = self.vllm, self.vllm.window
+            return Model(policy, Renderer(loaded.tokenizer), True, window=window)
+        self.trained = load_model(model)
+        if rollout.ahead:
+            self.snapshot = Snapshot.of(self.trained)
+        sampled = self.snapshot.model if self.snapshot else self.trained
+        return self._sampled(sampled, True, model.cache_gib)
 
     def _keep_batches(self) -> None:
         """On a CPU, let nothing that is computed depend on when a server answers."""
@@ -105,12 +125,16 @@ class Roles:
         """Let samplers work with the weights as they are now: some keep copies of their own."""
         if self.snapshot:
             self.snapshot.refresh()
+        if self.vllm:
+            self.vllm.refresh()
         self.reset()
 
     def reset(self) -> None:
         """Forget what samplers keep between calls."""
         for sampler in self.samplers:
             sampler.reset()
+        if self.vllm:
+            self.vllm.reset()
 
     @property
     def clients(self) -> list[Client]:
@@ -122,9 +146,23 @@ class Roles:
         return failures_of(self.clients)
 
     def close(self) -> None:
-        """Let go of the servers."""
+        """Let go of the servers, and end vLLM."""
         for client in self.clients:
             client.close()
+        if self.vllm:
+            self.vllm.close()
+
+
+def open_vllm(loaded: LoadedModel, model: ModelConfig, rollout: RolloutConfig) -> VllmPolicy:
+    """Start vLLM with the weights that a run begins with."""
+    options = VllmOptions(
+        model.cache_gib,
+        min(rollout.concurrency, 1024),
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        sleeps=rollout.sleep,
+    )
+    return VllmPolicy(loaded, model.path, options)
 
 
 def served(models: ModelsConfig, role: str, known: Sequence[Tokenizer]) -> Model:

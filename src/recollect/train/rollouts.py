@@ -51,13 +51,17 @@ class Rollouts:
         """
         ask_servers(config)  # before a model is loaded, which takes a while
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
-        roles = Roles.open(config.models, config.model, ahead=bool(config.rollout.ahead))
-        check_window(config.agent, roles.window)
-        check_tasks(config, config.val.length_tasks if learns else config.val.tasks)
-        critic = None
-        if learns and config.advantage == "gae" and roles.trained:
-            critic = load_critic(config.model, config.critic, roles.trained)
-        return cls(config, roles, make_agent(config), critic)
+        roles = Roles.open(config.models, config.model, config.rollout if learns else None)
+        try:
+            check_window(config.agent, roles.window)
+            check_tasks(config, config.val.length_tasks if learns else config.val.tasks)
+            critic = None
+            if learns and config.advantage == "gae" and roles.trained:
+                critic = load_critic(config.model, config.critic, roles.trained)
+            return cls(config, roles, make_agent(config), critic)
+        except BaseException:
+            roles.close()  # nobody else would
+            raise
 
     @property
     def model(self) -> LoadedModel:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from recollect import files as disk
 from recollect.errors import UserError
+from recollect.models.merged import merged_weights
 from recollect.models.model import LoadedModel
 from recollect.train.optimiser import Optimiser
 
@@ -73,7 +74,7 @@ def export(folder: Path, model: LoadedModel) -> None:
         try:
             disk.remove(temporary)
             temporary.mkdir(parents=True)
-            model.network.save_pretrained(temporary, state_dict=_merged_weights(model))
+            model.network.save_pretrained(temporary, state_dict=merged_weights(model))
             model.tokenizer.hf.save_pretrained(temporary)
             for path in temporary.iterdir():
                 disk.fsync(path)
@@ -93,19 +94,3 @@ def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
 def _trained_weights(model: LoadedModel) -> dict[str, torch.Tensor]:
     """Return the trained parameters by name; tied weights appear once."""
     return {n: p.detach() for n, p in model.network.named_parameters() if p.requires_grad}
-
-
-def _merged_weights(model: LoadedModel) -> dict[str, torch.Tensor]:
-    """Return the weights under their plain names, with every adapter's product added."""
-    deltas = {
-        f"{name}.weight": module.get_delta_weight("default").detach()
-        for name, module in model.network.named_modules()
-        if hasattr(module, "get_delta_weight")
-    }
-    weights: dict[str, torch.Tensor] = {}
-    for name, tensor in model.network.state_dict().items():
-        if ".lora_" in name:
-            continue
-        plain = name.replace(".base_layer.", ".")
-        weights[plain] = tensor + deltas[plain] if plain in deltas else tensor
-    return weights

@@ -95,6 +95,7 @@ def test_what_verl_cannot_do_is_refused_by_our_name(tmp_path):
 
     assert "embedded" in refused(advantage="gae")
     assert "--rollout.ahead" in refused(rollout=RolloutConfig(ahead=1))
+    assert "rollout.name=vllm" in refused(rollout=RolloutConfig(sampler="vllm"))
     assert "--rollout.refills 0" in refused(rollout=RolloutConfig(refills=1))
     assert "--local.n" in refused(local=LocalConfig(n=2))
     assert "--loss.scope" in refused(loss=LossConfig(kind="gspo", scope="episode"))

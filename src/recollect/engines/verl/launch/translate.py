@@ -86,6 +86,11 @@ def refuse(config: TrainConfig) -> None:
             "on a cluster sampling and training take turns on the same GPUs",
             "set --rollout.ahead 0",
         )
+    if config.rollout.sampler != "embedded" or config.rollout.sleep:
+        raise UserError(
+            "rollout.sampler is the embedded engine's; on a cluster vLLM samples anyway",
+            "leave it out, and choose with -- actor_rollout_ref.rollout.name=vllm",
+        )
     if config.rollout.refills:
         raise UserError(
             "only the embedded engine replaces groups without differences: verl would draw without"
