@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from recollect.errors import UserError
+from recollect.errors import UserError, boundary
 from recollect.models.merged import merged_weights
 from recollect.models.model import LoadedModel
 from recollect.sampler.dense_cache import keys_of
@@ -91,16 +91,17 @@ class VllmPolicy:
         """Continue a prompt. A seed draws the same tokens from the same numbers."""
         if self._asleep:
             self._wake()
-        answer = await self._line.ask(
-            "sample",
-            prompt=base64.b64encode(np.asarray(prompt_ids, np.int32).tobytes()).decode(),
-            max_tokens=sampling.max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p if sampling.temperature > 0 else 1.0,
-            seed=sampling.seed & SEEDS,
-            stop=list(sampling.stop),
-            end_ids=list(self.model.tokenizer.end_ids),
-        )
+        with boundary("endpoint"):  # what vLLM refuses is not the agent's fault
+            answer = await self._line.ask(
+                "sample",
+                prompt=base64.b64encode(np.asarray(prompt_ids, np.int32).tobytes()).decode(),
+                max_tokens=sampling.max_tokens,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p if sampling.temperature > 0 else 1.0,
+                seed=sampling.seed & SEEDS,
+                stop=list(sampling.stop),
+                end_ids=list(self.model.tokenizer.end_ids),
+            )
         reason = "stop" if answer["reason"] == "stop" else "length"
         return Completion(tuple(answer["token_ids"]), tuple(answer["logprobs"]), reason)
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +132,8 @@ class VllmProcess:
             waiting, self._waiting = list(self._waiting.values()), {}
         error = self._ended()
         for future in waiting:
-            try:
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
-            except (CancelledError, RuntimeError):
-                continue
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
 
     def _ended(self) -> UserError:
         text = Path(self._log.name).read_text(errors="replace")
