@@ -15,13 +15,12 @@ import pytest
 import torch
 
 from recollect.config.engine import LoraConfig, ModelConfig
-from recollect.errors import UserError
+from recollect.errors import BoundaryError, UserError
 from recollect.models.model import LoadedModel, load_model
 from recollect.models.trie.pack import pack
 from recollect.runs.run import read_metrics
 from recollect.sampler.dense import LocalPolicy
 from recollect.sampler.vllm_policy import VllmOptions, VllmPolicy, logprobs_mode
-from recollect.sampler.vllm_process import RefusedRequest
 from recollect.types import Completion, Sampling
 from tests.support.widened import widened
 
@@ -103,7 +102,7 @@ def test_a_stop_text_ends_a_reply_and_stays_in_it(model, policy):
 
 
 def test_what_vllm_refuses_is_a_failure_of_that_request_alone(policy):
-    with pytest.raises(RefusedRequest):
+    with pytest.raises(BoundaryError, match="RefusedRequest"):
         draw(policy, [[1] * (policy.window + 1)])
     assert draw(policy, PROMPTS[:1])
 
