@@ -87,9 +87,7 @@ class Child:
 
     async def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Take the weights in a folder, and forget what was computed with others."""
-        await self.engine.collective_rpc(
-            "reload_weights", kwargs={"weights_path": request["folder"]}
-        )
+        await self.engine.collective_rpc("take_weights", args=(request["folder"],))
         return await self.do_forget(request)
 
     async def do_forget(self, _request: dict[str, Any]) -> dict[str, Any]:

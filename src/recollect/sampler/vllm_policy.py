@@ -22,6 +22,7 @@ from recollect.models.merged import merged_weights
 from recollect.models.model import LoadedModel
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.vllm_process import VllmProcess
+from recollect.sampler.vllm_worker import EXTENSION
 from recollect.types import Completion, Sampling
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -82,6 +83,7 @@ class VllmPolicy:
             "enable_sleep_mode": self._sleeps,
             "logprobs_mode": logprobs_mode(self.options.temperature, self.options.top_p),
             "generation_config": "vllm",  # nothing of the model's own defaults
+            "worker_extension_cls": EXTENSION,
             "trust_remote_code": False,
             "disable_log_stats": True,
             "seed": 0,

@@ -11,6 +11,8 @@ import torch
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
+from recollect.sampler.vllm_worker import repack_head
+
 
 class CpuWorkerExtension(vLLMColocateWorkerExtension):
     """Load weights through vLLM's own reload.
@@ -31,3 +33,4 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
         )
         receiver.receive_weights(on_bucket_received=keep)
         self.model_runner.reload_weights(weights_iterator=iter(held))
+        repack_head(self.model_runner.get_model())
