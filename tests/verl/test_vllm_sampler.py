@@ -108,18 +108,21 @@ def test_what_vllm_refuses_is_a_failure_of_that_request_alone(policy):
 
 
 def test_the_weights_of_a_step_reach_vllm(model, policy):
-    before = draw(policy, PROMPTS, temperature=0.0)
+    before = draw(policy, PROMPTS)
     old = [scored(model, p, said, 1.0) for p, said in zip(PROMPTS, before, strict=True)]
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.network.parameters():  # the embedding, which is also the head, too
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    moved = [
+        abs(now - was)
+        for prompt, said, own in zip(PROMPTS, before, old, strict=True)
+        for now, was in zip(scored(model, prompt, said, 1.0), own, strict=True)
+    ]
+    assert max(moved) > 0.01  # so that the old weights would be noticed
     policy.refresh()
-    after = draw(policy, PROMPTS, temperature=0.0)
-    for prompt, said, was in zip(PROMPTS, after, old, strict=True):
-        new = scored(model, prompt, said, 1.0)
-        assert np.allclose(said.logprobs, new, atol=1e-4)
-        assert np.abs(np.array(new[:1]) - np.array(was[:1])).max() > 1e-3
+    for prompt, said in zip(PROMPTS, draw(policy, PROMPTS), strict=True):
+        assert np.allclose(said.logprobs, scored(model, prompt, said, 1.0), atol=1e-4)
     assert not list(Path("/dev/shm").glob("recollect-weights-*"))
 
 
