@@ -66,7 +66,7 @@ class VllmProcess:
             raise
 
     async def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """Send a request and wait for its answer; whoever stops waiting cancels it."""
+        """Send a request and wait for its answer; a caller that stops waiting cancels it."""
         number, future = self._send(do, request)
         try:
             return await asyncio.wrap_future(future)
@@ -109,7 +109,7 @@ class VllmProcess:
                 while data:
                     data = data[os.write(self._writing, data) :]
             except BrokenPipeError:
-                return  # whoever listens notices the end as well
+                return  # the listening thread notices the end as well
 
     def _listen(self, reading: int) -> None:
         with os.fdopen(reading, "rb") as lines:
