@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from recollect.errors import UserError
 from recollect.seeds import derive
@@ -80,7 +80,7 @@ class Chronicle:
         rng = Random(derive("chronicle", "question", kind, seed, split, index))
         questions = self._questions(kind, story, plan, rng)
         name = f"chronicle-{kind}-{split}-{seed}-{index}-of-{self.tokens}-tokens"
-        meta = {"towns": list(story.pages.names.towns), "most": plan.most}
+        meta: dict[str, Any] = {"towns": list(story.pages.names.towns), "most": plan.most}
         meta |= {"questions_known": False} if kind == "blind" else {}
         task = Task(name, story.pages, questions, self.name, meta)
         return _shuffled(task, seed, index) if self.shuffled else task

@@ -14,6 +14,7 @@ from random import Random
 from typing import Literal
 
 Form = Literal["set", "refused", "cancel", "exchange"]
+FORMS: tuple[Form, ...] = ("set", "refused", "exchange", "cancel")
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def _earlier(
     """Draw a statement that is not a last change; after that nothing has an effect."""
     if slot > opened[person]:
         return ("refused", person, -1)
-    form: Form = rng.choices(("set", "refused", "exchange", "cancel"), (7, 7, 3, 3))[0]
+    form: Form = rng.choices(FORMS, (7, 7, 3, 3))[0]
     if form == "exchange":
         others = [p for p, at in enumerate(opened) if at > slot and p != person]
         return (form, person, rng.choice(others)) if others else ("refused", person, -1)
