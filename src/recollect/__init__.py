@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from recollect.agents.gated import GatedAgent as GatedAgent
     from recollect.agents.parallel import ParallelAgent as ParallelAgent
     from recollect.agents.rag import RagAgent as RagAgent
+    from recollect.agents.recursive import RecursiveAgent as RecursiveAgent
     from recollect.agents.rolling import RollingAgent as RollingAgent
     from recollect.chat.chat import Chat as Chat
     from recollect.chat.chat import Chats as Chats
@@ -87,6 +88,7 @@ __all__ = [
     "ParallelAgent",
     "Question",
     "RagAgent",
+    "RecursiveAgent",
     "Reward",
     "RollingAgent",
     "Rollout",
@@ -124,6 +126,7 @@ _HOMES = {
     "agents.gated": ("GatedAgent",),
     "agents.parallel": ("ParallelAgent",),
     "agents.rag": ("RagAgent",),
+    "agents.recursive": ("RecursiveAgent",),
     "agents.rolling": ("RollingAgent",),
     "chat.chat": ("Chat", "Chats", "Model"),
     "chat.rendering": ("Message", "system", "user"),

@@ -25,6 +25,7 @@ PRESETS = (
         "callback",
         "gated",
         "parallel",
+        "recursive",
         "two_stage",
         "memagent_published",
     ),

@@ -12,6 +12,7 @@ from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
 from recollect.agents.rag import RagAgent
+from recollect.agents.recursive import RecursiveAgent
 from recollect.agents.rolling import RollingAgent
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.store import Embed
@@ -50,6 +51,9 @@ def agents(
         "gated": GatedAgent(chunk_size, max_memory_tokens, max_answer_tokens),
         "parallel": ParallelAgent(
             chunk_size, min(256, max_memory_tokens), max_memory_tokens, max_answer_tokens
+        ),
+        "recursive": RecursiveAgent(
+            max_part_tokens=chunk_size, max_answer_tokens=max_answer_tokens
         ),
         "rolling": RollingAgent(chunk_size, max_memory_tokens, max_answer_tokens),
         "bank": replace(bank, limits=replace(bank.limits, max_turn_tokens=longest)),

@@ -34,6 +34,7 @@ AGENTS: Mapping[str, str] = MappingProxyType(
         "callback": "recollect.agents.callback:CallbackAgent",
         "gated": "recollect.agents.gated:GatedAgent",
         "parallel": "recollect.agents.parallel:ParallelAgent",
+        "recursive": "recollect.agents.recursive:RecursiveAgent",
         "rolling": "recollect.agents.rolling:RollingAgent",
         "full_context": "recollect.agents.baselines:FullContextAgent",
         "closed_book": "recollect.agents.baselines:ClosedBookAgent",
@@ -47,6 +48,7 @@ REWARDS: Mapping[str, str] = MappingProxyType(
         "callbacks": "recollect.rewards.reading:CallbackReward",
         "gates": "recollect.rewards.reading:GateReward",
         "rounds": "recollect.rewards.reading:RoundReward",
+        "programs": "recollect.rewards.programs:ProgramReward",
         "memory_delta": "recollect.rewards.memory_delta:MemoryDelta",
         "verifiers": "recollect.rewards.verifiers:VerifiersReward",
     }

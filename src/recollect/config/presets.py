@@ -12,6 +12,7 @@ from recollect.agents.curator import CuratorAgent, CuratorPrompts
 from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
+from recollect.agents.recursive import RecursiveAgent
 from recollect.chat.tools import Limits
 from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
 from recollect.config.rollout import RolloutConfig, ValidationConfig
@@ -22,6 +23,7 @@ from recollect.memory.retrieval import Retrieval
 from recollect.memory.tools import REFERENCE, MemoryTools
 from recollect.rewards.answers import AnswerAndTools, AnswerReward
 from recollect.rewards.memory_delta import MemoryDelta
+from recollect.rewards.programs import ProgramReward
 from recollect.rewards.reading import CallbackReward, GateReward, RoundReward
 from recollect.tasks.conversations.locomo_folder import Locomo
 from recollect.tasks.documents.hotpotqa import HotpotQA
@@ -211,6 +213,12 @@ PRESETS |= {  # other ways of reading the same texts, with the shares and reward
         name="parallel",
         agent=ParallelAgent(),
         reward=RoundReward("boxed_exact_match"),
+    ),
+    "recursive": replace(
+        PRESETS["hotpotqa"],
+        name="recursive",
+        agent=RecursiveAgent(),
+        reward=ProgramReward("boxed_exact_match"),
     ),
 }
 PRESETS["two_stage"] = replace(

@@ -16,6 +16,7 @@ from recollect.agents.curator import CuratorAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent
 from recollect.agents.parallel import ParallelAgent
+from recollect.agents.recursive import RecursiveAgent
 from recollect.config.parts import taken_over
 from recollect.config.presets import PRESETS
 from recollect.config.roles import ROLES, TRAINABLE, ModelsConfig
@@ -34,6 +35,7 @@ AGENT_LOOPS: dict[str, type] = {
     "callback": CallbackAgent,
     "gated": GatedAgent,
     "parallel": ParallelAgent,
+    "recursive": RecursiveAgent,
 }
 """Agents by the names that the published scripts give them, and readers by their own."""
 

@@ -6,11 +6,15 @@ agents or tools.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 
 from recollect.memory.corpus import Corpus
-from recollect.memory.search import Mode
+from recollect.memory.search import K1, B, Mode
 from recollect.memory.store import Embed, Hit, Store
+from recollect.memory.terms import words
 
 
 class PassageIndex:
@@ -33,6 +37,53 @@ class PassageIndex:
     async def search(self, query: str, top_k: int, mode: Mode = "bm25") -> list[Hit]:
         """Return the best passages, exactly; equal ones in the order they were read."""
         return await self._store.search(query, top_k, mode)
+
+
+class WordIndex:
+    """Passages of a text that is all there, ranked by BM25; nothing is read before a search."""
+
+    def __init__(self, text: str, size: int = 1000) -> None:
+        self.text = text
+        self.size = size
+        """Characters of a passage; longer lines are cut at spaces."""
+
+    @cached_property
+    def passages(self) -> list[str]:
+        """The text in pieces."""
+        found: list[str] = []
+        for piece in packed(self.text, self.size):
+            while len(piece) > self.size:
+                at = piece.rfind(" ", 1, self.size) + 1 or self.size
+                found.append(piece[:at])
+                piece = piece[at:]
+            found += [piece] if piece.strip() else []
+        return found
+
+    @cached_property
+    def _places(self) -> tuple[dict[str, list[tuple[int, int]]], list[int]]:
+        """Where each word is, how often, and the words of each passage."""
+        places: dict[str, list[tuple[int, int]]] = {}
+        lengths = []
+        for number, passage in enumerate(self.passages):
+            own = words(passage)
+            lengths.append(len(own))
+            for word, times in Counter(own).items():
+                places.setdefault(word, []).append((number, times))
+        return places, lengths
+
+    def search(self, query: str, top_k: int) -> list[str]:
+        """Return the best passages that share a word with the query; equal ones in order."""
+        places, lengths = self._places
+        mean = max(1, sum(lengths)) / max(1, len(lengths))
+        scores: dict[int, float] = {}
+        for word, asked in Counter(words(query)).items():
+            own = places.get(word, [])
+            weight = asked * math.log(1 + (len(lengths) - len(own) + 0.5) / (len(own) + 0.5))
+            for number, times in own:
+                norm = K1 * (1 - B + B * lengths[number] / mean)
+                scores[number] = scores.get(number, 0.0) + weight * times / (times + norm)
+        best = sorted(scores, key=lambda number: (-scores[number], number))[:top_k]
+        return [self.passages[number] for number in best]
 
 
 def packed(text: str, size: int) -> Iterator[str]:
