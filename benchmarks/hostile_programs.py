@@ -175,13 +175,13 @@ def foreign(session: Session, result: Result) -> str:
     )
 
 
-def run_all(sources: Iterator[str]) -> Tally:
+def run_all(sources: Iterator[str], limits: Limits = LIMITS) -> Tally:
     """Run programs one by one, a few in each session, and note what must not happen."""
     tally, session = Tally(), None
     for number, source in enumerate(sources):
         if session is None or number % 3 == 0:
             given = {"text": TEXT, "question": "Who?"}
-            session = Session(given, LIMITS, lambda: Host(_search, ("a note",), max_asks=16))
+            session = Session(given, limits, lambda: Host(_search, ("a note",), max_asks=16))
         began = time.perf_counter()
         try:
             result = asyncio.run(session.run(source, _answer))
