@@ -28,6 +28,7 @@ from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.programs import ProgramReward
 from recollect.rollout import Rollout
 from recollect.tasks.haystacks.ruler import Ruler
+from recollect.tasks.lengths import BYTES_PER_TOKEN
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
@@ -129,8 +130,8 @@ def ruler(lengths: Sequence[int], tasks: int) -> None:
             episodes = [g[0] for g in asyncio.run(rollout.groups(made, 1, (0,)))]
             seconds = (time.perf_counter() - began) / tasks
             right = sum((e.answer_scores or [0.0])[0] for e in episodes)
-            read = sum(e.prompt_tokens for e in episodes) / tasks / family.bytes_per_token
-            written = sum(e.sampled_tokens for e in episodes) / tasks / family.bytes_per_token
+            read = sum(e.prompt_tokens for e in episodes) / tasks / BYTES_PER_TOKEN
+            written = sum(e.sampled_tokens for e in episodes) / tasks / BYTES_PER_TOKEN
             # Bytes are its tokens here: chunks of 5,000 tokens of the usual kind.
             fold = FoldAgent(chunk_size=int(5000 * family.bytes_per_token))
             work = fold.work(made[0], Utf8Tokenizer(), 1 << 30)

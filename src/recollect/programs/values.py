@@ -82,14 +82,14 @@ def number(value: Value) -> Value:
 
 
 def text_of(value: Value, what: str) -> str:
-    """Return a text, or say what is none."""
+    """Return a text; refuse any other value."""
     if type(value) is not str:
         raise ProgramError(f"{what} is {kind(value)}, not a text")
     return value
 
 
 def whole(value: Value, what: str) -> int:
-    """Return a whole number, or say what is none."""
+    """Return a whole number; refuse any other value."""
     if type(value) is bool or type(value) is not int:
         raise ProgramError(f"{what} is {kind(value)}, not a whole number")
     return value

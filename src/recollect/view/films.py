@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recollect.agents.recursive_prompts import program_of
 from recollect.view.causes import Life, life
 from recollect.view.differences import changes, marked, marked_changes
 from recollect.view.evidence import Text, Trail, read, trail
 from recollect.view.memories import Edit, Memory, created_in, placed, results_in
 from recollect.view.stored import Part, Said, Stored
 
+CALL = " call "
+"""Joins the label of a chat and the number of a call that it made: together they are a tree."""
 LONG = 40
 """Characters of a memory that is found in a prompt wherever it is; a shorter one may be a part of
 the text, and is looked for after the word memory or state."""
@@ -183,6 +186,9 @@ def _frame(found: Trace, frame: Frame) -> dict[str, Any]:
         "turn": frame.turn,
         "role": part.role,
         "label": part.label,
+        "depth": part.label.count(CALL),
+        "caller": part.label.rpartition(CALL)[0],
+        "program": program_of(said.text) if "programs" in part.counts else None,
         "question": part.question,
         "trainable": part.trainable,
         "stop": said.stop,

@@ -24,7 +24,7 @@ class Chars:
 
     ranges: Ranges = ()
     kinds: str = ""
-    """Of d, w, s and their opposites D, W, S; a dot is all but a line end, `*` is all."""
+    """Any of d, w, s and their opposites D, W, S; a dot is all but a line end, `*` is all."""
     negated: bool = False
     ignore_case: bool = False
 

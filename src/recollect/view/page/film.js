@@ -38,7 +38,7 @@ function turnName(data, at) {
   const one = data.frames[at];
   if (!one) return "the end";
   const several = data.frames.filter((other) => other.context === one.context).length > 1;
-  return (one.label || one.role) + (several ? `, turn ${one.turn + 1}` : "");
+  return "\u21b3 ".repeat(one.depth || 0) + (one.label || one.role) + (several ? `, turn ${one.turn + 1}` : "");
 }
 
 function heading(id, n, data, q, life) {
