@@ -254,9 +254,9 @@ class _Parser:
             return Assertion(char)
         if char.isdigit() and char != "0":
             raise ProgramError("backreferences are not supported in patterns")
-        return self.literal(self.escape(char))
+        return self.literal(self.spelt(char))
 
-    def escape(self, char: str) -> str:
+    def spelt(self, char: str) -> str:
         if char in _ESCAPES:
             return _ESCAPES[char]
         if char in "xu":
@@ -298,4 +298,4 @@ class _Parser:
         char = self.next()
         if char in "dwsDWS":
             return "", char
-        return ("\b", "") if char == "b" else (self.escape(char), "")
+        return ("\b", "") if char == "b" else (self.spelt(char), "")
