@@ -97,7 +97,7 @@ def host_functions(own: Expressions, host: Host) -> dict[str, Function]:
         raise Answered(value)
 
     def say(_budget: Budget, *values: Value) -> None:
-        own.print(*values)
+        own.show(*values)
 
     def sub(_budget: Budget, pattern: Value, new: Value, text: Value) -> Value:
         return patterns.sub(pattern, new, text)

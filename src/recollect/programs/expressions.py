@@ -34,7 +34,7 @@ class Expressions:
         self.line = 0
         self.hosted = host_functions(self, host)
 
-    def print(self, *values: Value) -> None:
+    def show(self, *values: Value) -> None:
         """Add a line to what the program says."""
         line = " ".join(shown(value, self.budget) for value in values)
         self.budget.take(4 * len(line) + 56)

@@ -30,7 +30,7 @@ class Interpreter(Expressions):
             for statement in tree.body:
                 value = self.do(statement)
             if value is not None:
-                self.print(value)
+                self.show(value)
         except (Break, Continue):
             raise ProgramError("break and continue are for loops", self.line) from None
         except ProgramError as error:
