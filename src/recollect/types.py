@@ -126,7 +126,7 @@ class Context:
     chunks: tuple[int, int] | None = None
     """The first and the last chunk of the task that it showed something of, where noted."""
     learned: dict[str, list[float]] = field(default_factory=dict)
-    """Of a kept training episode, for all sampled tokens in order: `trainer`, the logprobs of the
+    """Figures of a kept training episode, one per sampled token: `trainer`, the logprobs of the
     weights that learned from them, `advantage`, and `before`, the logprobs that ratios are against
     where these are not the sampler's. Empty where nothing was learned from it."""
 

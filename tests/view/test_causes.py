@@ -1,4 +1,4 @@
-"""Why answers fail: what a person says about 85 episodes, and what the page says.
+"""Why answers fail: what a reader's labels say about 85 episodes, and what the page says.
 
 Two readers labelled the first 68, the second without the first one's labels: they agreed on all.
 """
@@ -18,7 +18,7 @@ from tests.support.labelled import labelled, stored
 LABELLED = labelled()
 
 
-def test_causes_agree_with_a_person():
+def test_causes_agree_with_the_labels():
     found = [(item["label"], trace(stored(item)).lives[0].cause) for item in LABELLED]
     assert len(found) >= 80
     assert {item.get("shape", "fold") for item in LABELLED} >= {"fold", "bank", "gated", "curator"}

@@ -26,7 +26,7 @@ from recollect.types import Context, Sample
 def owners_of(samples: Sequence[Sample], groups: Sequence[Group]) -> dict[int, Context]:
     """Find the contexts of some groups by their samples; both come in the same order.
 
-    Siblings may say the same: then their tokens are alike, and their advantages are not.
+    Siblings may say the same: then their tokens are equal, but their advantages differ.
     """
     waiting: dict[tuple[bytes, bytes], deque[Context]] = {}
     for context in (c for group in groups for e in group for c in e.contexts if e.counts):
@@ -79,7 +79,7 @@ class Learner:
     ) -> dict[str, float]:
         """Compare the episodes of a step, learn from them, and return what to remember of it.
 
-        Contexts of the groups that are kept are told what the trainer made of their tokens.
+        Contexts of the groups that are kept also store what the trainer made of their tokens.
         """
         config = self.config
         whole, local = split_local(groups)

@@ -30,7 +30,7 @@ class Row:
 
 
 OnRow = Callable[[Row, np.ndarray], None]
-"""Is told a row, and the logprobs of its trained tokens at the moment they were learned from."""
+"""A function of a row and the logprobs of its trained tokens when they were learned from."""
 
 
 def tell(on_row: OnRow, predicted: Sequence[tuple[Sequence[Row], Any]]) -> None:
