@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -104,7 +104,7 @@ class VllmPolicy:
                 stop=list(sampling.stop),
                 end_ids=list(self.model.tokenizer.end_ids),
             )
-        reason = "stop" if answer["reason"] == "stop" else "length"
+        reason: Literal["stop", "length"] = "stop" if answer["reason"] == "stop" else "length"
         return Completion(tuple(answer["token_ids"]), tuple(answer["logprobs"]), reason)
 
     def refresh(self) -> None:

@@ -75,10 +75,10 @@ class Pages(Lazy[str]):
         """Write a page."""
         rng = Random(derive("chronicle", "page", self.key, place))
         rows = self.rows[place * self.each : (place + 1) * self.each].tolist()
-        told = " ".join(self._sentence(*row, rng=rng) for row in rows)
+        told = " ".join(self._sentence(rng, *row) for row in rows)
         return f"{rng.choice(TITLES)}\n{told}"
 
-    def _sentence(self, form: int, a: int, b: int, x: int, y: int, rng: Random) -> str:
+    def _sentence(self, rng: Random, form: int, a: int, b: int, x: int, y: int) -> str:
         name, names = FORMS[form], self.names
         template = rng.choice(SENTENCES[name])
         if name == "filler":
