@@ -157,7 +157,7 @@ __all__ = ["__version__", "train", *_MODULES]
 def __getattr__(name: str) -> object:
     """Load a name from its module when it is first used."""
     if name == "__version__":
-        from recollect.distribution import version
+        from recollect.packaging import version
 
         found: object = version()
     elif name in __all__:

@@ -13,10 +13,10 @@ import pytest
 from recollect.agents.base import Agent
 from recollect.agents.baselines import ClosedBookAgent, FullContextAgent, OracleAgent
 from recollect.agents.named import AGENTS, agents
-from recollect.agents.prompts import BOXED
 from recollect.agents.rag import RagAgent
 from recollect.agents.reading import NOTHING
 from recollect.agents.resources import Resources
+from recollect.agents.templates import BOXED
 from recollect.chat.chat import Chats, ContextFull, Model
 from recollect.chat.rendering import Renderer
 from recollect.errors import UserError

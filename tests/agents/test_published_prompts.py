@@ -11,7 +11,7 @@ from recollect.agents.fold import FoldAgent, FoldPrompts
 from recollect.chat.chat import Chats, Model
 from recollect.chat.rendering import Renderer
 from recollect.config.presets import preset
-from recollect.config.published import Arguments
+from recollect.config.published_names import Arguments
 from recollect.config.roles import ModelsConfig
 from recollect.errors import UserError
 from recollect.policies.scripted import ScriptedPolicy

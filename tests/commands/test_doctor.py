@@ -12,7 +12,7 @@ from rich.console import Console
 
 from recollect.commands import doctor
 from recollect.commands.doctor import EMBEDDER, GIB, Machine, examine, within
-from recollect.distribution import ranges
+from recollect.packaging import ranges
 
 VERSIONS = {
     "numpy": "2.4.6", "rich": "15.0.0", "tyro": "1.0.16", "pydantic": "2.14.3",

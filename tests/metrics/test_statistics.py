@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.metrics import holm, mean_interval, paired_p_value, share_interval, wilson
-from recollect.metrics.student import student
+from recollect.metrics.student_t import student
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from recollect.chat.rendering import Renderer
 from recollect.errors import BoundaryError, UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import Draft
-from recollect.memory.retrieval import Passage, Retrieval, cut, shown
+from recollect.memory.selection import Passage, Retrieval, cut, shown
 from recollect.memory.store import Store
 from recollect.memory.text import TextMemory
 from recollect.metrics import exact_match, normalise

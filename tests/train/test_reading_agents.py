@@ -25,7 +25,7 @@ from recollect.cli import main
 from recollect.commands.dry_run import estimate
 from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
 from recollect.config.presets import PRESETS, preset
-from recollect.config.published import Arguments
+from recollect.config.published_names import Arguments
 from recollect.config.rollout import LocalConfig, RolloutConfig, ValidationConfig
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError

@@ -22,7 +22,7 @@ from recollect.commands.held_out import evaluate
 from recollect.commands.train import run_training, train_and_report
 from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
 from recollect.config.presets import DEMO_MODEL, PRESETS, preset
-from recollect.config.published import Arguments, named_agent
+from recollect.config.published_names import Arguments, named_agent
 from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.config.train import TrainConfig

@@ -19,7 +19,7 @@ from recollect.config.train import EmbedConfig
 from recollect.errors import UserError
 from recollect.memory.bank_tools import BankTools
 from recollect.memory.embeddings.memories import EmbedOptions, embed_memories
-from recollect.memory.retrieval import Retrieval
+from recollect.memory.selection import Retrieval
 from recollect.memory.tools import MemoryTools
 from recollect.metrics import token_f1
 from recollect.policies.scripted import ScriptedPolicy, replies

@@ -8,7 +8,7 @@ import pytest
 
 from recollect.commands.stages.server import served
 from recollect.config.presets import TWO_STAGE_MODEL, preset
-from recollect.config.published import Arguments
+from recollect.config.published_names import Arguments
 from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.engines.verl.worker.training_rows import trained_contexts
 from recollect.runs.episodes import read_episodes

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from recollect.agents.bank_prompts import BankPrompts
 from recollect.agents.estimates import Lengths, Work, chat_lengths, said_in_chat
-from recollect.agents.prompts import fill
 from recollect.agents.reading import Ask, Span, read_and_ask, spans, unasked, windows
 from recollect.agents.resources import Resources
+from recollect.agents.templates import fill
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Part, Tokenizer

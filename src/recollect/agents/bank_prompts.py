@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recollect.agents.prompts import check_fields
+from recollect.agents.templates import check_fields
 
 
 @dataclass(frozen=True)

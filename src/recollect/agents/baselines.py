@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from recollect.agents.prompts import fill
 from recollect.agents.reading import FROM_KNOWLEDGE, ask, from_text, room_for_text, tokenizer_of
+from recollect.agents.templates import fill
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats, ContextFull
 from recollect.chat.rendering import Tokenizer

@@ -16,7 +16,6 @@ from recollect.agents.estimates import (
     text_lengths,
 )
 from recollect.agents.fold import NO_MEMORY
-from recollect.agents.prompts import check_fields, fill, solve_from
 from recollect.agents.reading import (
     Span,
     ask,
@@ -27,6 +26,7 @@ from recollect.agents.reading import (
     windows,
 )
 from recollect.agents.tags import part, spoken
+from recollect.agents.templates import check_fields, fill, solve_from
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Tokenizer

@@ -20,7 +20,7 @@ from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import FACETS, facet
-from recollect.memory.retrieval import READ_PROMPT, Retrieval, reader_text
+from recollect.memory.selection import READ_PROMPT, Retrieval, reader_text
 from recollect.memory.store import Store
 from recollect.memory.tools import MemoryTools
 from recollect.tasks.base import RememberedFamily

@@ -17,7 +17,6 @@ from recollect.agents.estimates import (
     reading_work,
     text_lengths,
 )
-from recollect.agents.prompts import check_fields, fill, read_templates, solve_from
 from recollect.agents.reading import (
     UNKNOWN_PROBLEM,
     Ask,
@@ -31,6 +30,7 @@ from recollect.agents.reading import (
     unasked,
     windows,
 )
+from recollect.agents.templates import check_fields, fill, read_templates, solve_from
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Message, Part, Tokenizer

@@ -16,7 +16,6 @@ from recollect.agents.estimates import (
     text_lengths,
 )
 from recollect.agents.fold import NO_MEMORY, FoldPrompts
-from recollect.agents.prompts import check_fields, fill
 from recollect.agents.reading import (
     Ask,
     Span,
@@ -29,6 +28,7 @@ from recollect.agents.reading import (
     windows,
 )
 from recollect.agents.tags import choice, part, spoken
+from recollect.agents.templates import check_fields, fill
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Tokenizer

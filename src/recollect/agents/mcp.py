@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from recollect.bounds import ABOVE_0, FROM_1, check_bounds
 from recollect.chat.tools import Tool, ToolFailed
-from recollect.distribution import install
 from recollect.errors import UserError, boundary
 from recollect.foreign import has_credentials, redact, shown
+from recollect.packaging import install
 
 T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")

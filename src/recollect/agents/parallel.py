@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from recollect.agents.estimates import Lengths, Work, text_lengths
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.parallel_prompts import ParallelPrompts, parse_note
-from recollect.agents.prompts import fill
 from recollect.agents.reading import (
     Span,
     ask,
@@ -22,6 +21,7 @@ from recollect.agents.reading import (
     tokenizer_of,
     windows,
 )
+from recollect.agents.templates import fill
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Message, Part, Tokenizer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recollect.agents.fold import FoldPrompts
-from recollect.agents.prompts import check_fields
 from recollect.agents.tags import choice, part, spoken
+from recollect.agents.templates import check_fields
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 
-from recollect.agents.prompts import fill, solve_from
+from recollect.agents.templates import fill, solve_from
 from recollect.chat.chat import Chats, Model
 from recollect.chat.rendering import Message, Part, Tokenizer
 from recollect.concurrency import concurrently

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recollect.agents.estimates import USUAL, Lengths, Work
-from recollect.agents.prompts import fill
 from recollect.agents.reading import tokenizer_of
 from recollect.agents.recursive_prompts import RecursivePrompts, in_box, program_of
+from recollect.agents.templates import fill
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Message, Part, Tokenizer, user
@@ -53,8 +53,10 @@ class RecursiveAgent:
     prompts: RecursivePrompts = RecursivePrompts()
 
     def __post_init__(self) -> None:
-        names = ("max_turns", "max_turn_tokens", "max_result_chars", "max_part_tokens")
-        names += ("max_answer_tokens", "max_asks", "max_depth")
+        names = (
+            *("max_turns", "max_turn_tokens", "max_result_chars", "max_part_tokens"),
+            *("max_answer_tokens", "max_asks", "max_depth"),
+        )
         check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
 
     def lengths(self, window: int | None) -> Lengths:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from recollect.agents.prompts import check_fields
 from recollect.agents.tags import spoken
+from recollect.agents.templates import check_fields
 
 _FENCED = re.compile(r"```[a-z]*[ \n]?(.*?)(?:```|\Z)", re.DOTALL)
 

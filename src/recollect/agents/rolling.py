@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from recollect.agents.prompts import fill, solve_from
 from recollect.agents.reading import (
     PROBLEM,
     Ask,
@@ -22,6 +21,7 @@ from recollect.agents.reading import (
     tokenizer_of,
     unasked,
 )
+from recollect.agents.templates import fill, solve_from
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Part

@@ -199,8 +199,8 @@ def _needing(what: str) -> Iterator[None]:
     """Name the extra that brings a package which is not installed."""
     import warnings
 
-    from recollect.distribution import install
     from recollect.errors import UserError
+    from recollect.packaging import install
 
     # In a notebook a library asks for progress bars that nothing here uses.
     warnings.filterwarnings("ignore", "IProgress not found")

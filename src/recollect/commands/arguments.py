@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from recollect.distribution import install
 from recollect.errors import UserError
+from recollect.packaging import install
 from recollect.runs.stopping import heard, status_of
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def read_config(
     with importing():
         import tyro
 
-        from recollect.config.arguments import CHOOSING, settings_registry, take_parts, with_parts
-        from recollect.config.published import Arguments
+        from recollect.config.flags import CHOOSING, settings_registry, take_parts, with_parts
+        from recollect.config.published_names import Arguments
         from recollect.config.starting import is_run, starting_point, trained
 
     name = args.pop(0) if args and not args[0].startswith("-") else default_preset

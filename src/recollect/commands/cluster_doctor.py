@@ -9,11 +9,11 @@ from rich.console import Console
 
 from recollect.commands.doctor import Finding, Status, show, within
 from recollect.display.numbers import GIB, gib
-from recollect.distribution import NAME, install, plain, ranges
 from recollect.engines.verl.doctor.nodes import ask_nodes
 from recollect.engines.verl.doctor.traps import Found, look
 from recollect.engines.verl.doctor.workers import ATTENTION, PACKAGE, PACKAGES, SERVERS, Node
 from recollect.engines.verl.launch.start import NEEDED
+from recollect.packaging import NAME, install, plain, ranges
 
 SHARED = 2 * GIB
 """Free shared memory below which Ray's own store and our bases get tight."""

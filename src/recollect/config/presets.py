@@ -19,7 +19,7 @@ from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 from recollect.memory.bank_tools import BankTools
-from recollect.memory.retrieval import Retrieval
+from recollect.memory.selection import Retrieval
 from recollect.memory.tools import REFERENCE, MemoryTools
 from recollect.rewards.answers import AnswerAndTools, AnswerReward
 from recollect.rewards.memory_delta import MemoryDelta

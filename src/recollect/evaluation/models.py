@@ -9,10 +9,10 @@ from typing import Any
 
 from recollect.chat.chat import Model
 from recollect.config.starting import is_run, starting_point, trained
-from recollect.distribution import install
 from recollect.errors import UserError
 from recollect.evaluation.options import EvalOptions, split_names
 from recollect.foreign import storable
+from recollect.packaging import install
 from recollect.types import Sampling
 
 EDGE = 1 << 20

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recollect.distribution import install
 from recollect.errors import UserError
 from recollect.foreign import one_line, storable
 from recollect.keeping.windows import Item, digest
+from recollect.packaging import install
 
 STANDARD_INPUT = "-"
 LARGEST = 1 << 30

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 
-from recollect.metrics.student import student
+from recollect.metrics.student_t import student
 
 Clusters = Sequence[Sequence[Sequence[float]]]
 """Scores by cluster and by unit: one score for every sample of a unit."""

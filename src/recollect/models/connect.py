@@ -12,9 +12,9 @@ from typing import Any
 from recollect.chat.chat import Model
 from recollect.chat.policy import Policy, Speaker
 from recollect.chat.rendering import Renderer, Tokenizer, user
-from recollect.distribution import install
 from recollect.errors import BoundaryError, UserError
 from recollect.foreign import one_line
+from recollect.packaging import install
 from recollect.policies.client import Client, Endpoint, Speech
 from recollect.policies.estimated import EstimatedTokenizer
 from recollect.policies.failures import BadReply, EndpointError, Rejected, ServerError, WrongTokens

@@ -254,8 +254,8 @@ class Expressions:
                 found = items(value, self.budget)
                 if len(found) != len(names):
                     raise ProgramError(f"{len(found)} values for {len(names)} names")
-                for name, one in zip(names, found, strict=True):
-                    self.bind(name, one)
+                for inner, one in zip(names, found, strict=True):
+                    self.bind(inner, one)
             case ast.Subscript(value=inside, slice=place) if not isinstance(place, ast.Slice):
                 self.put(self.value(inside), self.value(place), value)
             case _:

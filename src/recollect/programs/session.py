@@ -83,8 +83,8 @@ class Session:
                 return self._kept(attempt, host, found, steps)
             if steps > RUNS * self.limits.max_steps:
                 most = RUNS * self.limits.max_steps
-                error = f"the program takes more than {most} steps in all its runs"
-                return self._kept(attempt, host, Result(error=error), steps)
+                wrong = f"the program takes more than {most} steps in all its runs"
+                return self._kept(attempt, host, Result(error=wrong), steps)
             answers = [*answers, *await ask(host.asked[len(answers) :])]
             await asyncio.sleep(0)
 

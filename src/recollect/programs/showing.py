@@ -44,7 +44,7 @@ def written(value: Value, budget: Budget, depth: int = 0) -> str:
     else:
         raise ProgramError(f"{kind(value)} cannot be written")
     budget.take(sum(map(len, inside)) + 2 * len(inside))
-    opened, closed = {list: "[]", tuple: "()"}.get(type(value), "{}")
+    opened, closed = "[]" if type(value) is list else "()" if type(value) is tuple else "{}"
     tail = "," if type(value) is tuple and len(inside) == 1 else ""
     return f"{opened}{', '.join(inside)}{tail}{closed}"
 

@@ -17,7 +17,7 @@ from recollect.errors import UserError, boundary
 from recollect.memory.base import Memory
 from recollect.memory.changes import CountTokens, Growth, count_words
 from recollect.memory.entries import Entry, number_of
-from recollect.memory.retrieval import Passage, Retrieval
+from recollect.memory.selection import Passage, Retrieval
 from recollect.memory.store import Store
 from recollect.metrics import Metric, find_metric
 from recollect.policies.cached import RemoteModel

@@ -15,7 +15,7 @@ from recollect.chat.chat import Chats, Model
 from recollect.chat.rendering import user
 from recollect.errors import boundary
 from recollect.memory.entries import Entry
-from recollect.memory.retrieval import READ_PROMPT, Passage, reader_text
+from recollect.memory.selection import READ_PROMPT, Passage, reader_text
 from recollect.seeds import Key
 from recollect.tasks.conversations.locomo import CATEGORIES
 from recollect.types import Question, Task

@@ -15,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from recollect.files import write_text
+from recollect.foreign import shown
 from recollect.runs.stopping import STOPS
 from recollect.serve.connections import connection_type
 from recollect.serve.freed import keep_giving_back
@@ -43,9 +44,9 @@ async def until_signal(
     async with server as url:
         if config.ready_file:
             write_text(config.ready_file, url + "\n")
-        print(f"serving {what} at {url}", flush=True)
+        print(shown(f"serving {what} at {url}"), flush=True)
         stopped = await heard
-        print("stopping", flush=True)
+        print(shown("stopping"), flush=True)
         return stopped
 
 

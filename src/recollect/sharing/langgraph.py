@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from recollect.distribution import install
 from recollect.errors import UserError
 from recollect.evaluation.options import EvalOptions
 from recollect.evaluation.reader import Reader
@@ -24,6 +23,7 @@ from recollect.keeping.shelf import Shelf
 from recollect.keeping.users import Users
 from recollect.keeping.windows import Item
 from recollect.memory.passages import PassageIndex
+from recollect.packaging import install
 from recollect.sharing.filters import fits, matches
 from recollect.sharing.tools import Shared
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from recollect.chat.tools import Call, Limits, Tool, ToolBox
-from recollect.distribution import install, version
 from recollect.errors import BoundaryError, UserError
 from recollect.foreign import one_line
 from recollect.keeping.keeper import Progress
+from recollect.packaging import install, version
 from recollect.sharing.tools import report
 
 LONGEST = 1 << 20

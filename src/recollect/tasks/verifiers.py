@@ -16,9 +16,9 @@ from itertools import islice
 from typing import Any, ClassVar, Self
 
 from recollect.bounds import FROM_1, check_bounds
-from recollect.distribution import install
 from recollect.errors import UserError
 from recollect.metrics import METRICS, Metric
+from recollect.packaging import install
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.splits import deal, pick
 from recollect.types import Question, Task

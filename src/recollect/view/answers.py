@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from recollect.distribution import version
 from recollect.errors import UserError
 from recollect.files import is_locked
 from recollect.foreign import one_line
+from recollect.packaging import version
 from recollect.view import comparison, curves
 from recollect.view.analysis import Analysis
 from recollect.view.films import film

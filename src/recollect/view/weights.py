@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.config.starting import starting_point, trained
 from recollect.config.train import TrainConfig
-from recollect.distribution import install
 from recollect.errors import UserError
+from recollect.packaging import install
 from recollect.runs.checkpoints import find_checkpoint
 from recollect.types import Question, Task
 from recollect.view.sources import RunSource

@@ -9,7 +9,7 @@ import pytest
 
 from recollect.errors import UserError
 from recollect.memory.leases import MemoryStoreManager
-from recollect.memory.retrieval import Retrieval
+from recollect.memory.selection import Retrieval
 from recollect.memory.store import Store
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.tasks.base import Split

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from recollect.commands.stages.server import running
-from recollect.distribution import install
 from recollect.errors import UserError
+from recollect.packaging import install
 
 MODULE = "vllm.entrypoints.openai.api_server"
 

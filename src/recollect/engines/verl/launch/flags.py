@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.agents.fold import FoldAgent
-from recollect.config.published import Arguments
+from recollect.config.published_names import Arguments
 from recollect.config.train import TrainConfig
 from recollect.engines.verl.launch.refusals import DROPPED, FOLD, refuse_flag
 from recollect.engines.verl.launch.translate import (

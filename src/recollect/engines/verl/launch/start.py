@@ -16,7 +16,6 @@ from types import FrameType
 from recollect import files as disk
 from recollect.config.roles import ROLES
 from recollect.config.train import TrainConfig
-from recollect.distribution import install
 from recollect.engines.verl import stop
 from recollect.engines.verl.environment import PACKED
 from recollect.engines.verl.launch.flags import Inputs, adopt
@@ -35,6 +34,7 @@ from recollect.engines.verl.run.folder import placed, prepare
 from recollect.engines.verl.worker.bases import SHARED_MEMORY, sweep
 from recollect.errors import UserError
 from recollect.foreign import shown
+from recollect.packaging import install
 from recollect.runs.stopping import heard, status_of
 from recollect.runs.trackers import tracker_environment
 from recollect.train.wiring import ask_servers

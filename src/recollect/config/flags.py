@@ -21,7 +21,7 @@ from recollect.config.parts import (
     with_metric,
     with_tools,
 )
-from recollect.config.published import Arguments
+from recollect.config.published_names import Arguments
 from recollect.config.rollout import ValidationConfig
 from recollect.errors import UserError
 from recollect.tasks.base import TaskFamily

@@ -11,7 +11,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from recollect import distribution
+from recollect import packaging
 from tests.support.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -27,10 +27,8 @@ def dist_info(site: Path, name: str, version: str, record: str = "", *lines: str
 
 
 def ask(site: Path, call: str, *before: Path) -> object:
-    """Evaluate something of `recollect.distribution` in an interpreter that sees only a folder."""
-    code = (
-        f"import json; from recollect import distribution; print(json.dumps(distribution.{call}))"
-    )
+    """Evaluate something of `recollect.packaging` in an interpreter that sees only a folder."""
+    code = f"import json; from recollect import packaging; print(json.dumps(packaging.{call}))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*before, site)))}
     command = [sys.executable, "-S", "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -77,7 +75,7 @@ def test_a_stranger_of_the_same_import_name_is_noticed(tmp_path):
 def test_a_stranger_whose_files_are_mixed_with_ours_is_worse(tmp_path):
     package = tmp_path / "recollect"
     package.mkdir()
-    for name in ("__init__.py", "distribution.py"):
+    for name in ("__init__.py", "packaging.py"):
         shutil.copy(ROOT / "src" / "recollect" / name, package / name)
     dist_info(tmp_path, "recollect", "0.3.1", "recollect/__init__.py,,\n")
     assert ask(tmp_path, "strangers()") == {"recollect 0.3.1": True}
@@ -88,5 +86,5 @@ def test_every_hint_names_our_distribution():
     files = [*(ROOT / "src").rglob("*.py"), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     files += [path for path in (ROOT / "recipes").rglob("*") if path.is_file()]
     assert [str(path) for path in files if wrong.search(path.read_text("utf-8"))] == []
-    assert PROJECT["name"] == distribution.NAME
-    assert distribution.install("verl") == "pip install 'recollect-rl[verl]'"
+    assert PROJECT["name"] == packaging.NAME
+    assert packaging.install("verl") == "pip install 'recollect-rl[verl]'"
