@@ -43,7 +43,7 @@ def test_your_own_agent_reads_and_its_mistake_has_a_place(tmp_path):
 
 
 def test_mistakes_are_said_before_anything_is_loaded(tmp_path, capsys):
-    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "before_loading.py").write_text(MINE)
     folder = str(tmp_path)
     for args, says in (
         (["--agent", "fold"], "nothing to serve"),
@@ -51,7 +51,7 @@ def test_mistakes_are_said_before_anything_is_loaded(tmp_path, capsys):
         ([folder, "--memories", "m"], "--memories needs an agent"),
         ([folder, "--agent", "nothing"], "no agent 'nothing'"),
         ([folder, "--agent", "rag"], "keeps no memory"),
-        ([folder, "--agent", f"{folder}/mine.py:nobody"], "has no nobody"),
+        ([folder, "--agent", f"{folder}/before_loading.py:nobody"], "has no nobody"),
     ):
         assert main(["serve", *args]) == 2
         err = capsys.readouterr().err

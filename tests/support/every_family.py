@@ -35,6 +35,7 @@ from tests.support.places import SHARED
 
 SPECS = (
     *("recall@1k", "recall@4k", "ledger@4k", "ledger_file:ss2", "world"),
+    *("chronicle:overwrite@4k", "chronicle:count@4k", "chronicle:two-hop@4k", "chronicle:blind@4k"),
     *("hotpotqa@20docs", "2wikimultihopqa@20docs", "musique@20docs", "squad@20docs", "memagent"),
     *(f"ruler:{variant}@4k" for variant in VARIANTS),
     *("babilong:qa1@2k", "babilong:qa8@2k"),

@@ -13,7 +13,7 @@ from tests.train.test_prefetch import killed, run
 
 
 def test_a_run_with_programs_and_calls_is_the_same_when_killed(tmp_path):
-    make_model(tmp_path / "model", tasks=96, steps=25)
+    make_model(tmp_path / "model", tasks=200, steps=60)
     config = replace(
         settings(tmp_path / "model", 0, 3),
         rollout=RolloutConfig(tasks=4, n=6),

@@ -84,7 +84,7 @@ def evaluate(
     for note in (*store.notes, *([f"{estimated}; {REMEDY}"] if estimated else [])):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     try:
-        stop.run(try_out(setup, opened, store.done))
+        stop.run(try_out(setup, opened, store))
         enter(folder, setup, options, opened, command)
         harness = Harness(
             setup.grid,

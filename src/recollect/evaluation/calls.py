@@ -40,6 +40,10 @@ class CallLog:
         """Return an episode's calls; what was kept of them is handed over."""
         return Calls(episode, self._lines, self.known(episode))
 
+    def tried(self, episode: str) -> Calls:
+        """Return the calls of an episode that will be run again, then with the same replies."""
+        return TriedCalls(episode, self._lines, self._kept.setdefault(episode, {}))
+
     def known(self, episode: str) -> dict[str, Any]:
         """Hand over what was kept of an episode's calls."""
         return self._kept.pop(episode, {})
@@ -116,6 +120,19 @@ class Calls:
     def keep(self, key: str, reply: Any, seconds: float) -> None:
         """Write down what was said to a call."""
         self.lines.append((self.episode, key, reply, round(seconds, 4)))
+
+
+class TriedCalls(Calls):
+    """The calls of a trial: its episode, which is run again, makes none of them twice."""
+
+    def recall(self, key: str) -> Any | None:
+        """Return what was said to a call before, and keep it."""
+        return self.kept[key][0] if key in self.kept else None
+
+    def keep(self, key: str, reply: Any, seconds: float) -> None:
+        """Write down what was said to a call, and remember it."""
+        super().keep(key, reply, seconds)
+        self.kept[key] = (reply, round(seconds, 4))
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,10 @@ class EvaluationFolder:
         """Return the replies that an episode got before it was cut short."""
         return self._calls.of(episode)
 
+    def tried(self, episode: str) -> Calls:
+        """Return the calls of an episode that will be run again, then with the same replies."""
+        return self._calls.tried(episode)
+
     def known(self, episode: str) -> dict[str, Any]:
         """Hand over the replies that an episode got, for another process to run it."""
         return self._calls.known(episode)

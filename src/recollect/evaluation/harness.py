@@ -105,7 +105,7 @@ class Harness:
         models = {role: recorded(model, role, calls) for role, model in speakers.items()}
         size = MemorySize(tokenizers["memory"])
         rollout = Rollout(self._bound[job.agent], models, size, timeout=self.timeout)
-        episode = await rollout.episode(text.task, 0, ("evaluation", job.task, job.seed, job.agent))
+        episode = await rollout.episode(text.task, 0, job.key)
         record = episode_record(job, text, episode, calls, tokenizers)
         record |= {"run": round(self.started, 3), "at": round(time.time(), 3)}
         self.store.add(record)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from recollect.errors import UserError
+from recollect.seeds import Key
 from recollect.tasks.base import Split, TaskFamily
 
 
@@ -23,6 +24,11 @@ class Job:
     def id(self) -> str:
         """The episode's name in every file."""
         return f"{self.task}|{self.agent}|{self.seed}|{self.index}"
+
+    @property
+    def key(self) -> Key:
+        """What seeds its draws, with the task's own name."""
+        return ("evaluation", self.task, self.seed, self.agent)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,21 @@
 """A trial before an evaluation: a mistake in a user's own code is found before anything is stored.
 
-Every agent of a user's own has one episode of every task set. Only where that fails in the user's
-code, and a reply may have caused it, there are more: it may be one odd reply.
+Every agent of a user's own tries the first episode of every task set; the evaluation has its
+replies and makes none of these calls again. Only where it fails in the user's code, and a reply may
+have caused it, there are more: it may be one odd reply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 
 from recollect.agents.base import bound, is_ours
 from recollect.agents.resources import Resources
 from recollect.config.modules import is_named
 from recollect.errors import UserError, place_of
+from recollect.evaluation.calls import recorded
+from recollect.evaluation.folder import EvaluationFolder
 from recollect.evaluation.jobs import Job
 from recollect.evaluation.models import Opened
 from recollect.evaluation.scoring import score_named
@@ -25,7 +29,7 @@ TIMEOUT = 60.0
 """Seconds of a trial episode; a slow one is no mistake."""
 
 
-async def try_out(setup: Setup, opened: Opened, done: Collection[str]) -> None:
+async def try_out(setup: Setup, opened: Opened, store: EvaluationFolder) -> None:
     """Refuse an agent whose own code fails on a set's first task; what is done is not tried."""
     for name, agent in setup.agents.items():
         if is_ours(agent):
@@ -33,16 +37,18 @@ async def try_out(setup: Setup, opened: Opened, done: Collection[str]) -> None:
         models = opened.own.get(name, opened.models)
         rollout = Rollout(bound(agent, Resources(agent)), models, NoReward(), timeout=TIMEOUT)
         for set_name, family in setup.grid.families.items():
-            if Job(set_name, name, 0, 0).id in done:
+            job = Job(set_name, name, 0, 0)
+            if job.id in store.done:
                 continue
-            key = ("trial", set_name, name)
+            calls = store.tried(job.id)
+            own = {role: recorded(model, role, calls) for role, model in models.items()}
             task = family.task(0, 0, setup.grid.split)
             with unawaited():
-                [episodes] = await rollout.groups([task], 1, key)
-                found = mistake(episodes)
+                first = await replace(rollout, models=own).episode(task, 0, job.key)
+                found = mistake([first])
                 if found is not None and found.kind not in PLAIN:
-                    [more] = await rollout.groups([task], MORE, (*key, "again"))
-                    found = mistake([*episodes, *more])
+                    [more] = await rollout.groups([task], MORE, ("trial", set_name, name))
+                    found = mistake([first, *more])
             if found is not None:
                 what = f"{found.place}: {found.kind}: {found.message} (in a trial episode)"
                 raise UserError(what, fix_of(found, "correct it, then run the same command again"))

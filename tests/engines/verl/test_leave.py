@@ -50,7 +50,7 @@ def test_who_asked_the_nodes_ends_so(tmp_path):
 import runpy
 from recollect.engines.verl.doctor import workers
 
-workers.ask = lambda address: [workers.Node(str(address), "3.12", {})]
+workers.ask = lambda address, modules: [workers.Node(str(address), "3.12", {})]
 runpy.run_module("recollect.engines.verl.doctor.nodes", run_name="__main__")
 """,
         str(tmp_path / "nodes.json"),
