@@ -26,6 +26,8 @@ NAME = re.compile(r"(\w+)-(\d+)\.jsonl\.gz")
 
 def run_heads(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield (line, head) of a run's file of episodes."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is not a file")  # a pipe would be waited for
     with gzip.open(path, "rb") as packed, io.BufferedReader(packed, 1 << 20) as file:
         for number, line in enumerate(file):
             yield number, _head(line, (_RUN_TAIL,))
