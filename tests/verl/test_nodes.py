@@ -150,7 +150,9 @@ def test_a_run_over_two_nodes_one_of_which_dies_and_comes_back(head, cluster, tm
         def checkpointed() -> bool:
             assert process.poll() is None, log.read_text()[-4000:]
             latest = run / "checkpoints/latest_checkpointed_iteration.txt"
-            return latest.exists() and saved.is_dir()
+            logged = run / "metrics.jsonl"  # verl saves before it logs, see docs/cluster.md
+            written = logged.exists() and logged.stat().st_size > 0
+            return latest.exists() and saved.is_dir() and written
 
         wait(checkpointed, log.read_text)
         # Both nodes have a training process and a worker, which wrote to the one run folder.

@@ -137,7 +137,7 @@ def command(path: Path, folder: Path, *more: str) -> list[str]:
     return [
         *(sys.executable, "-m", "recollect", "train", "demo", "--model.path", str(path)),
         *("--rollout.sampler", "vllm", "--model.cache-gib", "0.25", "--folder", str(folder)),
-        *("--rollout.tasks", "4", "--rollout.n", "4", "--updates-per-step", "2"),
+        *("--rollout.tasks", "8", "--rollout.n", "8", "--updates-per-step", "2"),
         *("--val.tasks", "4", "--val.lengths", "1", "--val.length-tasks", "4", *more),
     ]
 
@@ -172,8 +172,9 @@ def test_two_steps_of_a_run_and_the_end_of_one_that_is_killed(path, tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     rows = read_metrics(tmp_path / "demo")
     assert [row["step"] for row in rows] == [0, 1, 2]
+    assert rows[1]["train/grad_norm"] > 0  # the second step has other weights than the first
     for row in rows[1:]:
-        assert row["episodes/failed"] == 0 and row["train/grad_norm"] > 0
+        assert row["episodes/failed"] == 0
         # Steps this long would tear sampler and trainer apart, were the weights not sent.
         assert row["train/mismatch"] < 1e-4
     assert marked(tmp_path) == 0
