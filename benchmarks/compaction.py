@@ -181,6 +181,8 @@ class Kept:
     folder: Path = field(repr=False)
     newest: bool = False
     """Whether it reads only the newest text, as much as fits the window."""
+    sets: int = 1
+    """Task sets, each of which is tried once before the evaluation."""
     locks: dict[str, asyncio.Lock] = field(default_factory=dict, repr=False, compare=False)
 
     def new_memory(self, task: Task) -> TextMemory:
@@ -190,8 +192,8 @@ class Kept:
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
         """Read what was not read before, then answer."""
         name = digest(*task.chunks)
-        # What the trial before an evaluation has read is read again, and its cost counted.
-        shelf = Shelf(None if "trial" in chats.key else self.folder / name)
+        # What the trials before an evaluation have read is read again, and its cost counted.
+        shelf = Shelf(None if len(self.locks) < self.sets else self.folder / name)
         keeper = Counted(self.agent, chats.models, shelf, chats=chats)
         async with self.locks.setdefault(name, asyncio.Lock()):
             text = "\n\n".join(task.chunks)
@@ -236,7 +238,7 @@ class Spread:
         return self.family.task(index * whole // self.size(split), seed, split)
 
 
-def ways(options: argparse.Namespace) -> dict[str, Any]:
+def ways(options: argparse.Namespace, sets: int = 1) -> dict[str, Any]:
     """Return every way of reading, with the same tokens to answer from."""
     unit = BYTES if options.model == "scripted" else 1
     memory, answer = options.memory * unit, options.answer * unit
@@ -246,16 +248,16 @@ def ways(options: argparse.Namespace) -> dict[str, Any]:
     shelves = options.out / "states"
     found: dict[str, Any] = {
         "before: evidence": OracleAgent(answer),
-        "kept fold": Kept(fold, shelves / "fold"),
+        "kept fold": Kept(fold, shelves / "fold", sets=sets),
         "truncation": FullContextAgent("tail", memory, answer),
-        "summary, rolling": Kept(compact, shelves / "summary"),
-        "summary, once": Kept(compact, shelves / "once", newest=True),
+        "summary, rolling": Kept(compact, shelves / "summary", sets=sets),
+        "summary, once": Kept(compact, shelves / "once", True, sets),
         "retrieval": RagAgent("bm25", min(256 * unit, memory), 20, memory, answer),
     }
     if options.model == "scripted":
         found["before: full text"] = FullContextAgent("error", None, answer)
         known = FoldAgent(chunk, memory, answer)
-        found["kept fold, question known"] = Kept(known, shelves / "known")
+        found["kept fold, question known"] = Kept(known, shelves / "known", sets=sets)
     return found
 
 
@@ -326,7 +328,7 @@ def main() -> None:
         model = ScriptedPolicy.model(Extract(options.memory * BYTES, options.answer * BYTES))
     result = recollect.evaluate(
         tasks=[family for family in families if family.n],
-        agents=ways(options),
+        agents=ways(options, sum(bool(family.n) for family in families)),
         model=model,
         n=max(family.n for family in families),
         out=options.out / "evaluation",

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,13 @@ def logged(run: Path) -> int:
 
 def kill_during_save(process: Warm, run: Path) -> None:
     """A checkpoint is made under a temporary name: kill while there is one with a file in it."""
-    wait_for(process, lambda: list((run / "checkpoints").glob(".*/*")))
+
+    def begun() -> bool:
+        with suppress(FileNotFoundError):  # it got its name just now
+            return bool(list((run / "checkpoints").glob(".*/*")))
+        return False
+
+    wait_for(process, begun)
     process.kill()
 
 
