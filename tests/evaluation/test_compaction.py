@@ -6,7 +6,8 @@ from collections import defaultdict
 import pytest
 
 import recollect
-from benchmarks.compaction import BYTES, Extract, covered, scored, table, units, ways
+from benchmarks.compaction import BYTES, covered, scored, table, ways
+from benchmarks.copying import Extract, units
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.types import Question, Task
 

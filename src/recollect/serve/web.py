@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -27,6 +27,12 @@ log = logging.getLogger("recollect.serve")
 T = TypeVar("T")
 WAITING = b": waiting\n\n"
 NOT_KEPT = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+def host_of(headers: Mapping[bytes, bytes]) -> str:
+    """Return the name that a request calls the server by, without the port."""
+    host = headers.get(b"host", b"").decode("latin-1")
+    return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,7 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers = dict(scope["headers"])
-        host = headers.get(b"host", b"").decode("latin-1")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        name = host_of(headers)
         if self.hosts and name not in self.hosts:
             return Refusal(f"this server is not called {name!r}", 421)
         if not self.api_key or scope["path"] == "/health":

@@ -28,6 +28,7 @@ from recollect.runs.stopping import STOPS, status_of
 from recollect.serve.connections import connection_type
 from recollect.serve.listening import LOCAL_NAMES, is_loopback
 from recollect.serve.settings import RequestLimits
+from recollect.serve.web import host_of
 from recollect.view.answers import Answers
 from recollect.view.encoding import as_json
 
@@ -128,10 +129,9 @@ class _Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = dict(scope["headers"])
-        host = headers.get(b"host", b"").decode("latin-1")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        name = host_of(headers)
         if self.hosts and name not in self.hosts:
-            return _refused(f"this server is not {host}", 421)
+            return _refused(f"this server is not called {name!r}", 421)
         if not scope["path"].startswith("/api/"):
             return None
         if scope["method"] == "POST" and headers.get(b"x-recollect") != b"1":
