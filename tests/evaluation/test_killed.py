@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from threading import Condition
+from threading import Condition, Event
 from typing import Any
 
 import pytest
@@ -33,6 +33,9 @@ class Watched:
 
     def __init__(self) -> None:
         self.seeds: Counter[int] = Counter()
+        self.hold_from: int | None = None
+        """After this many calls the next last one of an episode is not answered."""
+        self.held, self.released = Event(), Event()
         self._more = Condition()
 
     def __call__(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -41,6 +44,10 @@ class Watched:
             with self._more:
                 self.seeds[request["seed"]] += 1  # decided by episode, context and turn
                 self._more.notify_all()
+            if self.hold_from is not None and self.seeds.total() >= self.hold_from:
+                if "ASK" in prompt:  # its episode has replies on disk, and cannot end
+                    self.held.set()
+                    self.released.wait(60)
         return {"content": respond(prompt)}
 
     def wait(self, calls: int, process: subprocess.Popen) -> None:

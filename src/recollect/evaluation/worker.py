@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,12 @@ class Relay:
         self._held.append(f"{kind}{line_of(value)}\n")
 
     def flush(self) -> None:
-        """Write what is held."""
+        """Write what is held; the other process may be gone, and its next one repeats no call."""
         data = memoryview("".join(self._held).encode())
         self._held = []
-        while data:
-            data = data[os.write(self._file, data) :]
+        with suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(self._file, data) :]
 
 
 def open_harness(start: dict[str, Any], relay: Relay) -> Harness:
