@@ -6,12 +6,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from recollect.errors import UserError
-from recollect.foreign import one_line, storable
+from recollect.foreign import storable
+from recollect.keeping.pdf import pdf_text
 from recollect.keeping.windows import Item, digest
-from recollect.packaging import install
 
 STANDARD_INPUT = "-"
 LARGEST = 1 << 30
@@ -97,36 +96,13 @@ def _text(path: Path) -> str:
         if path.stat().st_size > LARGEST:
             raise UserError(f"{path} has more than {LARGEST >> 30} GiB", "split it")
         if path.suffix.lower() == ".pdf":
-            return _pdf(path)
+            return pdf_text(path)
         data = path.read_bytes()
     except OSError as error:
         raise _unreadable(path, error) from error
     if b"\0" in data[:_SNIFFED]:
         raise UserError(f"{path} is not a text file", "name text or PDF files")
     return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _pdf(path: Path) -> str:
-    try:
-        from pypdf import PdfReader
-    except ImportError:
-        raise UserError("reading a PDF needs pypdf", install("pdf")) from None
-    try:
-        return storable("\n\n".join(_pages(PdfReader(path))))
-    except Exception as error:  # a damaged one fails anywhere in the parser, with any error
-        why = one_line(f"{type(error).__name__}: {error}", 200)
-        raise UserError(f"{path} cannot be read as a PDF: {why}", "convert it to text") from error
-
-
-def _pages(reader: Any) -> Iterator[str]:
-    """Yield the text of every page; a file of kilobytes may say that it has any number of them."""
-    size = 0
-    for page in reader.pages:
-        text = page.extract_text()
-        size += len(text) + 1
-        if size > LARGEST >> 2:
-            raise ValueError(f"its text has more than {LARGEST >> 2} characters")
-        yield text
 
 
 def _unreadable(path: Path, error: OSError) -> UserError:
