@@ -283,7 +283,7 @@ def _named(request: Request) -> str:
 
 def _limit(request: Request) -> int:
     given = request.query_params.get("limit", str(PAGE))
-    if not given.isdecimal() or not 1 <= int(given[:8]) <= PAGE:
+    if not given.isdecimal() or len(given) > 8 or not 1 <= int(given) <= PAGE:
         raise Refusal(f"limit: it must be a number from 1 to {PAGE}", param="limit")
     return int(given)
 

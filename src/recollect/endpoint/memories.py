@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from recollect.endpoint.conversation import Said
+from recollect.errors import UserError
 from recollect.files import Lines, read_lines
 from recollect.keeping.keeper import Keeper, Kept
 from recollect.keeping.shelf import Shelf
@@ -48,8 +49,14 @@ class Memories:
         """Return what a user has forgotten, by content."""
         if not user or user not in self.users:
             return frozenset()
-        rows = read_lines(self._tombstones(user), "restore it from a copy, or forget this user")
-        return frozenset(str(row.get("content")) for _, row in rows)
+        path, fix = self._tombstones(user), "restore it from a copy, or forget this user"
+        found = set()
+        for number, row in read_lines(path, fix):
+            content = row.get("content") if isinstance(row, dict) else None
+            if not isinstance(content, str):  # what was forgotten must not come back unnoticed
+                raise UserError(f"{path}, line {number} is damaged: it forgets nothing", fix)
+            found.add(content)
+        return frozenset(found)
 
     def holds(self, user: str) -> bool:
         """Tell whether a user has a memory already."""

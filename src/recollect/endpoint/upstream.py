@@ -12,13 +12,14 @@ from typing import Any
 
 from recollect.endpoint.answers import Answer
 from recollect.endpoint.folding import Folded
-from recollect.endpoint.wire import Streamed, posted
+from recollect.endpoint.wire import MAX_BODY, Streamed, in_time, posted
 from recollect.errors import BoundaryError
 from recollect.files import loads
 from recollect.foreign import one_line, redact, short_json
 from recollect.policies.failures import EndpointError, RateLimited, Rejected, TimedOut
 from recollect.policies.http import Slow, WireError
 from recollect.serve.refusal import Refusal
+from recollect.serve.requests import MAX_N
 
 PATH = "/chat/completions"
 MOST_LINE = 1 << 24
@@ -52,9 +53,12 @@ class UpstreamAnswers:
 
     async def reply(self, body: dict[str, Any], folded: Folded, answer: Answer) -> bytes:
         """Return the whole answer as JSON."""
+        sent = self._sent(body, folded)
         with failing():
-            sent = self._sent(body, folded)
-            async with posted(self.url, PATH, sent, self.key, self.seconds) as coming:
+            async with (
+                in_time(self.seconds),
+                posted(self.url, PATH, sent, self.key, self.seconds) as coming,
+            ):
                 found = _object(await _good(coming))
         if not isinstance(found.get("choices"), list):
             raise broken("it answered without choices")
@@ -65,25 +69,25 @@ class UpstreamAnswers:
         self, body: dict[str, Any], folded: Folded, answer: Answer
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the answer in chunks, the receipt with the last."""
-        said: dict[int, str] = {}
+        said: dict[int, list[str]] = {}
+        sent = self._sent(body, folded)
         with failing():
-            sent = self._sent(body, folded)
             async with posted(self.url, PATH, sent, self.key, self.seconds) as coming:
                 if coming.status != 200:
-                    await _good(coming)
+                    async with in_time(self.seconds):
+                        await _good(coming)
                 last: dict[str, Any] | None = None
                 async for chunk in _chunks(coming):
                     if last is not None:
                         yield last
                     for choice in chunk["choices"]:
-                        if isinstance(choice, dict):
-                            at = choice.get("index", 0)
-                            said[at] = said.get(at, "") + _text(choice, "delta")
+                        if text := _text(choice, "delta"):
+                            said.setdefault(_index(choice), []).append(text)
                     last = chunk
                 if last is None:
                     raise broken("its stream was empty")
                 yield last | folded.receipt
-        answer.texts = [said[at] for at in sorted(said)]
+        answer.texts = ["".join(said[at]) for at in sorted(said)]
 
     async def close(self) -> None:
         """Hold nothing between requests."""
@@ -138,19 +142,25 @@ async def _chunks(coming: Streamed) -> AsyncIterator[dict[str, Any]]:
 
 
 async def _lines(coming: Streamed) -> AsyncIterator[bytes]:
-    held = b""
+    held, size = bytearray(), 0
     async for piece in coming.pieces:
+        size += len(piece)
+        if size > MAX_BODY:
+            raise broken(f"its stream has more than {MAX_BODY} bytes")
         held += piece
-        if len(held) > MOST_LINE:
-            raise broken("an event of its stream is too long")
-        *lines, held = held.split(b"\n")
+        if b"\n" not in piece:  # not looked through again: a line may come byte by byte
+            if len(held) > MOST_LINE:
+                raise broken("an event of its stream is too long")
+            continue
+        *lines, rest = bytes(held).split(b"\n")
+        held = bytearray(rest)
         for line in lines:
             if line.startswith(b"data:"):
                 yield line[5:].strip()
             elif line.strip() and not line.startswith((b":", b"event:", b"id:", b"retry:")):
                 raise broken("what it streams are no events")
     if held.strip().startswith(b"data:"):
-        yield held.strip()[5:].strip()
+        yield bytes(held).strip()[5:].strip()
 
 
 def _object(data: bytes) -> dict[str, Any]:
@@ -161,6 +171,12 @@ def _object(data: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise broken("it did not answer with a JSON object")
     return found
+
+
+def _index(choice: dict[str, Any]) -> int:
+    """Return which of the answers a piece belongs to; servers may say anything."""
+    at = choice.get("index")
+    return at if type(at) is int and 0 <= at < MAX_N else 0
 
 
 def _text(choice: Any, name: str) -> str:

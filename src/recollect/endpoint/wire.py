@@ -13,7 +13,8 @@ import h11
 
 from recollect.policies.http import Dropped, NotHttp, Slow, Unreachable
 
-READ = 1 << 16
+READ = 1 << 14
+"""Bytes that are taken from a server before others have their turn."""
 MAX_BODY = 1 << 26
 
 
@@ -39,16 +40,19 @@ class Streamed:
 async def posted(
     url: str, path: str, body: bytes, key: str, seconds: float, connect_seconds: float = 10.0
 ) -> AsyncIterator[Streamed]:
-    """Send JSON and yield the answer; no wait for a piece of it is longer than `seconds`."""
+    """Send JSON and yield the answer.
+
+    Its head, and then each piece, must come within `seconds`.
+    """
     parts = urlsplit(url)
     reader, writer = await _connected(parts, connect_seconds)
     try:
         connection = h11.Connection(h11.CLIENT)
         writer.write(_written(connection, parts, path, body, key))
-        async with _in_time(seconds):
-            await writer.drain()
         pieces = _events(reader, connection, seconds)
-        head = await anext(pieces)
+        async with in_time(seconds):  # any number of interim answers may come before the head
+            await writer.drain()
+            head = await anext(pieces)
         assert isinstance(head, h11.Response)
         named = {
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in head.headers
@@ -102,12 +106,13 @@ def _written(
 
 
 @asynccontextmanager
-async def _in_time(seconds: float) -> AsyncIterator[None]:
+async def in_time(seconds: float) -> AsyncIterator[None]:
+    """Give up if the block takes longer."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise Slow(f"nothing came for {seconds:g} s") from None
+        raise Slow(f"it took more than {seconds:g} s") from None
 
 
 async def _events(
@@ -118,7 +123,8 @@ async def _events(
         while True:
             event = connection.next_event()
             if event is h11.NEED_DATA:
-                async with _in_time(seconds):
+                async with in_time(seconds):
+                    await asyncio.sleep(0)  # what is there already would be read without a pause
                     data = await reader.read(READ)
                 if not data and connection.their_state is h11.SEND_RESPONSE:
                     raise Dropped("the server closed the connection")
