@@ -239,10 +239,10 @@ def _shown(column: Column, metrics: Mapping[str, float]) -> str:
 def open_console(quiet: bool = False) -> Console:
     """Return a console on stdout that prints a stand-in for what its encoding cannot show."""
     if quiet:
-        return Console(quiet=True, file=io.StringIO())
+        return Console(quiet=True, file=io.StringIO(), markup=False, emoji=False)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    return _Console()
+    return _Console(markup=False, emoji=False)  # names of files and models are text, not orders
 
 
 class _Console(Console):

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from recollect.commands.data.checks import UNLIKELY
 from recollect.commands.data.validate import families_named
@@ -150,15 +151,14 @@ def _show(audit: Audit, found: Sequence[str], options: AuditOptions, console: Co
         )
     for row in _shown(audit.rows, options.all):
         leaking = row.sure and row.excess > options.limit
-        mark = "[bold red]" if leaking else ""
         table.add_row(
             row.group,
-            row.rule.replace("[", "\\["),
+            row.rule,
             f"{row.n:,}",
             share(row.score),
             interval(row.low, row.high),
             share(row.chance),
-            f"{mark}{signed(row.excess)}",
+            Text(signed(row.excess), "bold red" if leaking else ""),
         )
     console.print(table)
     for overlap in audit.overlaps:

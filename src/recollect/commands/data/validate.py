@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from recollect.commands.data.checks import Check, check_files, check_tasks
 from recollect.config.modules import is_named
@@ -20,7 +21,7 @@ from recollect.tasks.files.manifest import NAME, read_manifest
 from recollect.tasks.named import OPENERS, TaskSpec, parse_specs
 
 _ENDLESS = 200
-_MARKS = {None: "", True: "[green]ok[/]", False: "[bold red]WRONG[/]"}
+_MARKS = {None: Text(), True: Text("ok", "green"), False: Text("WRONG", "bold red")}
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,5 @@ def _table(title: str, checks: list[Check]) -> Table:
     table.add_column(overflow="fold")
     table.add_column(no_wrap=True)
     for check in checks:
-        # A data set's own words are not markup.
-        table.add_row(check.name, check.found.replace("[", "\\["), _MARKS[check.ok])
+        table.add_row(check.name, check.found, _MARKS[check.ok])
     return table
