@@ -44,10 +44,10 @@ class Watched:
             with self._more:
                 self.seeds[request["seed"]] += 1  # decided by episode, context and turn
                 self._more.notify_all()
-            if self.hold_from is not None and self.seeds.total() >= self.hold_from:
-                if "ASK" in prompt:  # its episode has replies on disk, and cannot end
-                    self.held.set()
-                    self.released.wait(60)
+            late = self.hold_from is not None and self.seeds.total() >= self.hold_from
+            if late and "ASK" in prompt:  # its episode has replies on disk, and cannot end
+                self.held.set()
+                self.released.wait(60)
         return {"content": respond(prompt)}
 
     def wait(self, calls: int, process: subprocess.Popen) -> None:

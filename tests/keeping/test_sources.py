@@ -126,7 +126,13 @@ def test_odd_files_are_read_or_refused_in_one_message(tmp_path):
 
 
 def test_a_folder_with_odd_names_and_loops_is_read(tmp_path):
-    names = [b"new\nline.txt", b"esc\x1b[31m.txt", b"half\xed\xa0\x80.txt", b"-x.txt", b"[/red].txt"]
+    names = [
+        b"new\nline.txt",
+        b"esc\x1b[31m.txt",
+        b"half\xed\xa0\x80.txt",
+        b"-x.txt",
+        b"[/red].txt",
+    ]
     (tmp_path / "[").mkdir()
     for name in names:
         with open(os.fsencode(tmp_path) + b"/" + name, "w") as file:
