@@ -19,6 +19,7 @@ import pytest
 from recollect.cli import main
 from tests.support.tiny import tiny_model
 from tests.support.token_server import http_response, listening, read_request
+from tests.support.warm import Warm
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Reply = Callable[[int], tuple[int, dict[str, Any]] | None]
@@ -99,7 +100,7 @@ def wait(happened: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def stopped(process: subprocess.Popen[str], number: int) -> str:
+def stopped(process: subprocess.Popen[str] | Warm, number: int) -> str:
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, out + err
@@ -124,7 +125,7 @@ def test_a_server_that_is_stopped_names_the_signal(tmp_path):
     model = tiny_model(tmp_path / "model")
     for number in STOPS[1:]:
         ready = tmp_path / "ready"
-        process = start("serve", str(model), "--port", "0", "--ready-file", str(ready))
+        process = Warm(["serve", str(model), "--port", "0", "--ready-file", str(ready)])
         wait(ready.exists)
         assert stopped(process, number) == ""
         ready.unlink()

@@ -10,6 +10,7 @@ import pytest
 
 from recollect.cli import main
 from recollect.config.starting import starting_point
+from tests.support.warm import Warm
 
 ROW = re.compile(
     r"(after|\d+x(?: the text)?) +(\d\.\d{3}) +(\d\.\d{3}) to (\d\.\d{3}).* (\d+) +(\d+)"
@@ -99,19 +100,24 @@ steps = 1
 """
 
 
-def test_a_stage_is_measured_with_the_model_it_was_trained_beside(tmp_path, monkeypatch, capsys):
+def run(*command: str) -> str:
+    process = Warm(command)
+    out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    return out
+
+
+def test_a_stage_is_measured_with_the_model_it_was_trained_beside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("two.toml").write_text(STAGES)
-    assert main(["stages", "two.toml"]) == 0
+    run("stages", "two.toml")
     for name in ("1-memory", "2-answer"):
-        capsys.readouterr()
-        assert main(next_of(Path("runs/two") / name)) == 0
-        mean, low, high, n, failed = rows(capsys.readouterr().out)["1x"]
+        said = run(*next_of(Path("runs/two") / name))
+        mean, low, high, n, failed = rows(said)["1x"]
         card = (Path("runs/two") / name / "report.md").read_text()
         assert f"| after | {mean} | {low} to {high} | {n} | {failed} |" in card
     Path("runs/two").rename("moved")  # both runs, wherever they are
-    assert main(["eval", "moved/2-answer", "--n", "4"]) == 0
-    said = capsys.readouterr().out
+    said = run("eval", "moved/2-answer", "--n", "4")
     assert "moved/1-memory/model as memory" in said.replace("\n", "") and "FIXED" in said
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +17,7 @@ from recollect.files import Lines, read_lines
 from tests.support.bytes_tokenizer import ByteTokenizer
 from tests.support.scripted import respond
 from tests.support.token_server import token_server
+from tests.support.warm import Warm
 
 N = 40
 CONCURRENCY = 8
@@ -50,7 +48,7 @@ class Watched:
                 self.released.wait(60)
         return {"content": respond(prompt)}
 
-    def wait(self, calls: int, process: subprocess.Popen) -> None:
+    def wait(self, calls: int, process: Warm) -> None:
         with self._more:
             while self.seeds.total() < calls and process.poll() is None:
                 self._more.wait(0.05)
@@ -63,10 +61,8 @@ def serving():
         yield server.url, watched
 
 
-def start(url: str, folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "tests.support.evaluate_codes", url, str(folder)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen([*command, str(N), str(CONCURRENCY)], env=env)
+def start(url: str, folder: Path) -> Warm:
+    return Warm([url, str(folder), str(N), str(CONCURRENCY)], "tests.support.evaluate_codes")
 
 
 def known(folder: Path) -> set[int]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +22,7 @@ from recollect.evaluation.results import load
 from recollect.evaluation.workers import PER_WORKER, count_workers
 from recollect.files import Lines, read_lines
 from tests.evaluation.test_killed import serving, table
+from tests.support.warm import Warm
 
 CLOCKED = ("seconds", "at", "run", "replayed")
 N = 24
@@ -70,13 +69,12 @@ def test_several_processes_make_the_same_episodes_and_no_call_twice(tmp_path: Pa
     assert not [child for child in psutil.Process().children() if "worker" in str(child.cmdline())]
 
 
-def start(url: str, folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "recollect.cli", "eval", "--tasks"]
-    command += ["tests.support.scripted:Codes", "--model", url, "--out", str(folder)]
+def start(url: str, folder: Path) -> Warm:
+    command = ["eval", "--tasks", "tests.support.scripted:Codes"]
+    command += ["--model", url, "--out", str(folder)]
     command += ["--agents", "tests.support.scripted:Reader,tests.support.scripted:HALF"]
     command += ["--n", str(N), "--concurrency", "12", "--workers", "2", "--no-closed-book"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return Warm(command)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -115,7 +113,7 @@ def test_a_process_that_is_killed_is_one_message_and_nothing_is_lost(tmp_path: P
         psutil.Process(process.pid).children()[0].kill()
         _, said = process.communicate(timeout=60)
         assert process.returncode == 2
-        assert b"signal 9 ended a process" in said and b"Traceback" not in said
+        assert "signal 9 ended a process" in said and "Traceback" not in said
         kept = known(tmp_path)
         before = Counter(watched.seeds)
         run(url, tmp_path, workers=2)

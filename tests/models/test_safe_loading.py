@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from recollect.errors import UserError
 from recollect.memory.embeddings.folder import FolderEmbedder
 from recollect.models.model import load_model
 from tests.support.tiny import tiny_model
+from tests.support.warm import Warm
 
 ROOT = Path(__file__).parents[2]
 NEEDED = {
@@ -41,8 +40,11 @@ def sources() -> list[Path]:
 
 
 def wrong_loads(path: Path) -> Iterator[str]:
+    file = path.relative_to(ROOT)
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+        if not isinstance(node, ast.Import | ast.ImportFrom | ast.Call):
+            continue
+        place = f"{file}:{node.lineno}"
         if isinstance(node, ast.Import | ast.ImportFrom):
             named = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
             if found := PICKLES.intersection(name.partition(".")[0] for name in named):
@@ -63,7 +65,7 @@ def wrong_loads(path: Path) -> Iterator[str]:
         if owner == "np" and name == "load":
             wanted = {"allow_pickle": False}
         given = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
-        where = f"{path.relative_to(ROOT)}:{node.lineno}: {owner}.{name}"
+        where = f"{place}: {owner}.{name}"
         if owner == "yaml" and name in UNSAFE_YAML:
             loaders = [ast.unparse(k.value) for k in node.keywords if k.arg == "Loader"]
             if not loaders or not all("Safe" in loader for loader in loaders):
@@ -142,12 +144,12 @@ def with_code(folder: Path, mark: Path, model_type: str) -> Path:
 def test_a_folder_with_code_of_its_own_is_refused_in_one_line_and_runs_nothing(tmp_path):
     """Even where somebody's "y" waits on the standard input, for transformers would ask."""
     folder = with_code(tiny_model(tmp_path / "model"), tmp_path / "ran", "mine")
-    load = "import sys\nfrom recollect.cli import main\nsys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", load, "eval", "demo", "--model.path", str(folder)]
-    done = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, timeout=120)
+    (tmp_path / "yes").write_text("y\n" * 9)
+    done = Warm(["eval", "demo", "--model.path", str(folder)], stdin=tmp_path / "yes")
+    _out, err = done.communicate(timeout=120)
     assert done.returncode == 2 and not (tmp_path / "ran").exists()
-    assert "code of its own" in done.stderr and "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) <= 2, done.stderr
+    assert "code of its own" in err and "Traceback" not in err
+    assert len(err.strip().splitlines()) <= 2, err
 
 
 def test_code_beside_a_model_that_transformers_knows_is_left_alone(tmp_path):

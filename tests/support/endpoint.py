@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.warm import Warm
+
 
 @dataclass
 class Started:
     """A server's process and its address."""
 
-    process: subprocess.Popen[bytes]
+    process: Warm
     url: str
     log: Path
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        self.process.send_signal(signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
 
 
@@ -32,12 +30,10 @@ def started(folder: Path, *args: str, agent: str = "fold", **environment: str) -
     """Serve until the block ends."""
     ready, log = folder / "ready", folder / "log"
     ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "recollect.cli", "serve", *args, "--agent", agent]
-    command += ["--port", "0", "--ready-file", str(ready), "--memories", str(folder / "memories")]
-    with open(log, "ab") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=out, env={**os.environ, **environment}, cwd=folder
-        )
+    command = ["serve", *args, "--agent", agent, "--port", "0", "--ready-file", str(ready)]
+    command += ["--memories", str(folder / "memories")]
+    log.touch()
+    process = Warm(command, log=log, cwd=folder, **environment)
     try:
         end = time.monotonic() + 60
         while not ready.exists():

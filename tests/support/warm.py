@@ -1,8 +1,9 @@
 """Starts `recollect` in processes of their own that need not import torch again.
 
-A process beside the tests imports what training needs, once; each start is a fork of it, with its
-own signals, output and exit. Forks of one such process share Python's hash seed: a test that
-compares runs makes one of them with `cold`, which starts Python from nothing.
+A process beside the tests imports what commands need, once; each start is a fork of it, with its
+own signals, output and exit. So is a server that such a command starts. Forks of one such process
+share Python's hash seed: a test that compares runs makes one of them with `cold`, which starts
+Python from nothing.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any, NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -42,13 +47,34 @@ def cold(command: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
+def _wait(poll: Callable[[], int | None], timeout: float) -> int:
+    ends = time.monotonic() + timeout
+    while (status := poll()) is None:
+        if time.monotonic() > ends:
+            raise subprocess.TimeoutExpired("recollect", timeout)
+        time.sleep(0.002)
+    return status
+
+
 class Warm:
     """A started `recollect`; what tests need of `subprocess.Popen`."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self.out, self.err = (Path(tempfile.mkstemp(prefix="warm-")[1]) for _ in range(2))
-        request = {"command": list(command), "cwd": os.getcwd(), "env": _environment()}
-        self.pid = _ask({**request, "out": str(self.out), "err": str(self.err)})
+    def __init__(
+        self,
+        command: Sequence[str],
+        module: str = "recollect",
+        log: Path | None = None,
+        cwd: Path | None = None,
+        stdin: Path = Path(os.devnull),
+        **environment: str,
+    ) -> None:
+        self._log = log
+        self.out, self.err = (
+            log or Path(tempfile.mkstemp(prefix="warm-")[1]) for _ in ("out", "err")
+        )
+        files = [str(stdin), str(self.out), str(self.err)]
+        place = {"cwd": str(cwd or Path.cwd()), "env": _environment() | environment}
+        self.pid = _ask({"command": list(command), "module": module, "files": files, **place})
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -66,16 +92,17 @@ class Warm:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
 
+    def wait(self, timeout: float = 280) -> int:
+        """Wait for its end; return its status."""
+        return _wait(self.poll, timeout)
+
     def communicate(self, timeout: float = 280) -> tuple[str, str]:
-        """Wait for its end; return what it printed."""
-        ends = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > ends:
-                raise subprocess.TimeoutExpired("recollect", timeout)
-            time.sleep(0.002)
+        """Wait for its end; return what it printed, unless that is in a log."""
+        self.wait(timeout)
         found = self.out.read_text("utf-8"), self.err.read_text("utf-8")
-        self.out.unlink()
-        self.err.unlink()
+        if not self._log:
+            self.out.unlink()
+            self.err.unlink()
         return found
 
 
@@ -101,8 +128,11 @@ def _serve() -> int:
     import transformers.models.auto.modeling_auto
     import transformers.models.llama.modeling_llama  # noqa: F401
 
+    import recollect.commands.evaluate
     import recollect.commands.stages.run
-    import recollect.commands.train  # noqa: F401
+    import recollect.commands.train
+    import recollect.endpoint.start
+    import recollect.serve.server  # noqa: F401
 
     for line in sys.stdin:
         request = json.loads(line)
@@ -117,20 +147,97 @@ def _serve() -> int:
     return 0
 
 
-def _run(request: dict[str, object]) -> int:
+def _run(request: dict[str, Any]) -> int:
     """Be the command: nothing of the server's is left but what it has imported."""
     from recollect.__main__ import main
+    from recollect.commands.stages import server
 
+    _begin([os.open(path, os.O_RDWR | os.O_APPEND) for path in request["files"]], request["env"])
+    os.chdir(request["cwd"])
+    server.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": Forked})  # type: ignore[assignment]
+    sys.argv = [request["module"], *request["command"]]
+    if request["module"] == "recollect":
+        return main()
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    return 0
+
+
+def _begin(files: Sequence[int], environment: Mapping[str, str]) -> None:
+    """Begin as a process that a shell has just started."""
     hear_signals()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as Python does when it starts
-    for path, number in (("/dev/null", 0), (request["out"], 1), (request["err"], 2)):
-        os.dup2(os.open(str(path), os.O_RDWR), number)
+    signal.set_wakeup_fd(-1)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
     sys.stdin = open(0)  # noqa: SIM115
     os.environ.clear()
-    os.environ.update(request["env"])  # type: ignore[call-overload]
-    os.chdir(str(request["cwd"]))
-    sys.argv = ["recollect", *request["command"]]  # type: ignore[misc]
-    return main()
+    os.environ.update(environment)
+
+
+class Forked:
+    """A server of a command: forked from it, where `subprocess.Popen` would start Python anew."""
+
+    def __init__(
+        self,
+        args: Sequence[str],
+        stdin: int,
+        stdout: IO[bytes],
+        stderr: int,
+        env: Mapping[str, str],
+        pass_fds: Sequence[int],
+        start_new_session: bool,
+    ) -> None:
+        assert start_new_session and (stdin, stderr) == (subprocess.DEVNULL, subprocess.STDOUT)
+        self.returncode: int | None = None
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            _be_child(args, stdout.fileno(), env, pass_fds)
+
+    def poll(self) -> int | None:
+        """Return how it ended; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float = 280) -> int:
+        """Wait for its end; return its status."""
+        return _wait(self.poll, timeout)
+
+    def terminate(self, number: int = signal.SIGTERM) -> None:
+        """Ask it to end, unless it has."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.terminate(signal.SIGKILL)
+
+
+def _be_child(
+    args: Sequence[str], log: int, environment: Mapping[str, str], kept: Sequence[int]
+) -> NoReturn:
+    """Be the Python that `args` starts; the caller's stack below is never returned to."""
+    status: Any = 1
+    try:
+        os.setsid()
+        _begin([os.open(os.devnull, os.O_RDWR), log, log], environment)
+        last = max(int(fd) for fd in os.listdir("/proc/self/fd"))
+        for fd in set(range(3, last + 1)) - set(kept):
+            with suppress(OSError):
+                os.close(fd)
+        _python, _safe, _m, module, *sys.argv[1:] = args
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as ended:
+        status = ended.code or 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else 1)
 
 
 if __name__ == "__main__":
