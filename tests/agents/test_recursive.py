@@ -18,6 +18,7 @@ from recollect.rewards.programs import ProgramReward
 from recollect.rollout import Rollout
 from recollect.samples import make_samples
 from recollect.tasks.haystacks.ruler import Ruler
+from recollect.tasks.made.chronicle import KINDS, Chronicle
 from recollect.tasks.made.ledger import Ledger
 from recollect.tasks.made.recall import Recall
 from recollect.types import Question, Task
@@ -139,6 +140,7 @@ def test_parent_and_children_share_the_outcome_less_its_cost():
     [
         (Recall(chunks=30, keep="either"), "boxed_match"),
         (Ledger(sessions=12), "value_match"),
+        *[(Chronicle((kind,), 8192), "boxed_match") for kind in KINDS],
         *[(Ruler(variant=v, tokens=16384), "ruler_recall") for v in ("cwe", "fwe", "vt")],
     ],
 )

@@ -1,7 +1,8 @@
 """A teacher for the language: the program that solves a question of a task made from a seed.
 
-It knows how `recall`, `ledger` and RULER's aggregations are worded, and nothing of their answers. A
-warm-up shows its programs; a family of your own adds pairs of a pattern and a program.
+It knows how `recall`, `ledger`, `chronicle` and RULER's aggregations are worded, and nothing of
+their answers. A warm-up shows its programs; a family of your own adds pairs of a pattern and a
+program.
 """
 
 from __future__ import annotations
@@ -35,6 +36,38 @@ for r in rows:
     totals[r[{by}]] = totals.get(r[{by}], 0) + {what}
 most = max(totals.values())
 answer(sorted([k for k in totals if totals[k] == most]))"""
+_HOMES = """\
+moves = findall((r"It is false that @ has moved|@ has moved to (\\w+)|@ has settled in (\\w+)|"
+    r"A cart came for @. It went to (\\w+)|house for @. It is in (\\w+)|@ packed up. The cart has "
+    r"gone to (\\w+)|@ has a new home. It is in (\\w+)|@ of \\w+ and \\w+ \\w+ of (\\w+) have|"
+    r"of (\\w+) and @ of|@, so far in \\w+, and \\w+ \\w+, so far in (\\w+)|so far in (\\w+), and @|"
+    r"@ gave up the house in \\w+ for that of \\w+ \\w+ in (\\w+)|house in (\\w+) for that of @|"
+    r"leaves (\\w+) for the home of @|@ leaves \\w+ for the home of \\w+ \\w+ in (\\w+)|"
+    r"(@ has undone the latest move|latest move of @ fell|@ gave up the new house|"
+    r"came to nothing. @ is)").replace("@", who), "\\n".join([c for c in chunks if who in c]))
+home, before = "", ""
+for m in moves:
+    to = "".join(m[:-1])
+    if to:
+        home, before = to, home
+    elif m[-1] and before:
+        home, before = before, ""
+answer(home)"""
+_SENT = """\
+days = findall(r"On (\\d+ \\w+) {who} wrote|by {who} on (\\d+ \\w+)|note from {who} reached \\w+ \\w+ \
+on (\\d+ \\w+)|was on (\\d+ \\w+) that \\w+ \\w+ heard from {who} by|the post of (\\d+ \\w+) \\w+ \\w+ \
+had a few lines from {who}|{who} wrote to \\w+ \\w+ on (\\d+ \\w+)", text)
+answer(len(set(["".join(d) for d in days])))"""
+_RECEIVED = """\
+days = findall(r"On (\\d+ \\w+) \\w+ \\w+ wrote to {who}\\.|{who} was written to by \\w+ \\w+ on \
+(\\d+ \\w+)|reached {who} on (\\d+ \\w+)|was on (\\d+ \\w+) that {who} heard|the post of \
+(\\d+ \\w+) {who} had|wrote to {who} on (\\d+ \\w+)", text)
+answer(len(set(["".join(d) for d in days])))"""
+_KEEPER = """\
+names = findall(r"The {thing} was handed to (\\w+ \\w+)|(\\w+ \\w+) has taken charge of the {thing}|\
+the {thing} is with (\\w+ \\w+)|The {thing} went to (\\w+ \\w+)", text)
+who = "".join(names[-1])
+"""
 _DAYS = r"from (?P<start>\S+) to (?P<end>\S+) \(both"
 
 SOLVERS: tuple[Solver, ...] = (
@@ -69,6 +102,10 @@ SOLVERS: tuple[Solver, ...] = (
         + 'rows = [r for r in rows if r[1] == "{category}" and r[0] == "{day}"]\n'
         + _MONEY,
     ),
+    (r"Where does (?P<who>[A-Z]\w+ [A-Z]\w+) live now", 'who = "{who}"\n' + _HOMES),
+    (r"Where does the keeper of the (?P<thing>\w+ \w+) live now", _KEEPER + _HOMES),
+    (r"how many different days did (?P<who>\w+ \w+) send a letter", _SENT),
+    (r"how many different days did (?P<who>\w+ \w+) receive a letter", _RECEIVED),
     (r"spent in total over all sessions", _ROWS + _MONEY),
     (
         r"numbered list of words. Which (?P<n>\d+) words come most often",
