@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from recollect.agents.recursive import RecursiveAgent
 from recollect.chat.chat import Model
 from recollect.config.engine import ModelConfig
 from recollect.config.presets import preset
@@ -22,8 +23,10 @@ from recollect.engines.verl.worker.loop import outputs
 from recollect.engines.verl.worker.policy import ServedPolicy
 from recollect.engines.verl.worker.worker import Worker
 from recollect.models.tokenizer import load_tokenizer
+from recollect.rewards.programs import ProgramReward
 from recollect.rollout import Rollout
 from recollect.samples import samples_of
+from recollect.tasks.made.recall import Recall
 from recollect.train.comparison import compare
 from recollect.train.wiring import make_agent, make_reward
 from recollect.types import Completion, Sampling
@@ -34,6 +37,12 @@ CALLS = (
     '<tool_call>\n{"name": "nothing", "arguments": {}}\n</tool_call>',
     "\\boxed{7}",
     "done",
+)
+PROGRAMS = (
+    "```\nanswer(ask(chunks[:2], question)[1])\n```",
+    "```\nx = len(text)\nprint(ask(chunks[0], 'Who?'))\n```",
+    "```\nx +\n```",
+    "kiwi",
 )
 
 
@@ -77,7 +86,15 @@ def bank(tmp_path) -> TrainConfig:
     )
 
 
-@pytest.mark.parametrize(("make", "says"), [(fold, ()), (bank, CALLS)])
+def recursive(tmp_path) -> TrainConfig:
+    """Parents and children are samples of one episode; long ones are parents again."""
+    agent = RecursiveAgent(max_turns=3, max_turn_tokens=64, max_part_tokens=48, max_depth=2)
+    return replace(
+        bank(tmp_path), agent=agent, tasks=Recall(), reward=ProgramReward(calls=0.1, part=0.5)
+    )
+
+
+@pytest.mark.parametrize(("make", "says"), [(fold, ()), (bank, CALLS), (recursive, PROGRAMS)])
 def test_both_engines_make_the_same_of_the_same_tokens(make, says, tmp_path):
     config = replace(make(tmp_path), steps=1, val=ValidationConfig(tasks=1))
     folder = prepare(config, tmp_path / "run")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.agents.recursive import RecursiveAgent
+from recollect.policies.scripted import ScriptedPolicy
+from recollect.rewards.programs import ProgramReward
+from recollect.rollout import Rollout
 from recollect.runs.episodes import episode_record
+from recollect.types import Question, Task
 from recollect.view.differences import changes, marked, marked_changes
 from recollect.view.films import film
 from recollect.view.memories import Memory
@@ -70,6 +77,43 @@ def test_a_store_shows_operations_searches_and_who_wrote_what_was_found():
     assert frames[1]["edits"][0]["made"] == ["memory_9"]
     assert frames[3]["results"][0]["origin"] == "add in turn 2"
     assert found["questions"][0]["entered"] == 1
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_programs_show_their_results_and_a_tree_of_calls(fresh):
+    task = Task("t", ("Ann has a fig. " * 9, "Bob has a plum."), (Question("Bob?", ("plum",)),))
+    programs = {
+        "answer(ask(chunks, 'Which?'))": "<result>\n",  # after a first result
+        "print(len(text))": "<problem>\nBob?\n</problem>",
+        "answer(ask(text[:9], 'Who?'))": "in the variable text",
+    }
+
+    def speak(prompt: str) -> str:
+        chosen = (program for program, shown in programs.items() if shown in prompt)
+        return f"```\n{next(chosen, '')}\n```" if "<text>" not in prompt else "a plum"
+
+    agent = RecursiveAgent(max_turn_tokens=99, max_part_tokens=64, max_depth=2, fresh_turns=fresh)
+    model = ScriptedPolicy.model(speak)
+    tokens = model.renderer.tokenizer
+    rollout = Rollout(agent, {"memory": model, "answer": model}, ProgramReward(), concurrency=1)
+    own = asyncio.run(rollout.episode(task, 0, (0,)))
+    assert own.ok and own.answers == ["\\boxed{a plum, a plum}"]
+    frames = film(
+        of_run(json.loads(json.dumps(episode_record(own, lambda _role, ids: tokens.decode(ids)))))
+    )["frames"]
+    assert [(f["label"], f["depth"]) for f in frames] == [
+        *((f"question 1 turn {i}" if fresh else "question 1", 0) for i in (1, 2)),
+        ("question 1 call 2", 1),
+        ("question 1 call 1" + " turn 1" * fresh, 1),
+        ("question 1 call 1 call 1", 2),
+    ]
+    assert [f["program"] for f in frames[:2]] == [
+        "print(len(text))",
+        "answer(ask(chunks, 'Which?'))",
+    ]
+    assert frames[0]["result"] == str(len("\n\n".join(task.chunks))) and frames[1]["result"] is None
+    assert frames[0]["calls"] == frames[1]["calls"] == [2, 3] and frames[3]["calls"] == [4]
+    assert frames[2]["program"] is None and frames[2]["calls"] == []
 
 
 def test_every_kind_of_memory_is_replayed():

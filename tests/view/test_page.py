@@ -33,6 +33,7 @@ from tests.support.viewing import (
     NEVER,
     Browser,
     browser,
+    context,
     decode,
     episode,
     open_run,
@@ -290,6 +291,35 @@ def test_a_curator_run_shows_operations_and_searches(page, real):
             seen += page.wait("#frame").text
         assert "What the search returned" in seen and "there before the episode" in seen
         assert "Operations" in seen and "memory_" in seen
+    assert page.errors() == []
+
+
+def test_a_program_shows_its_result_and_its_calls(page, tmp_path):
+    asked = "<problem>\nWhat is Maria's favourite fruit?\n</problem>"
+    said = [
+        ("answer", asked, "```\nprint(len(text))\n```", "question 1 turn 1"),
+        (
+            "answer",
+            f"{asked}\n<result>\n<b>31</b>\n</result>",
+            "```\nanswer(ask(text, 'Which?'))\n```",
+            "question 1 turn 2",
+        ),
+        ("memory", "<text>\nMaria likes mango.\n</text>", "mango", "question 1 call 1"),
+    ]
+    own = replace(LOST, ops=[], answers=["\\boxed{mango}"])
+    own.contexts = [
+        context(role, prompt, reply, label=label, counts={"programs": 1} if i < 2 else {})
+        for i, (role, prompt, reply, label) in enumerate(said)
+    ]
+    with open_run(tmp_path) as run:
+        write_step(run, 1, 0.5, own)
+    with viewing(run.folder) as (url, _answers):
+        page.open(url + "#/film/planted/0?turn=0")
+        page.wait("#program pre", "print(len(text))")
+        page.wait("#program pre", "<b>31</b>")
+        page.click("#program .calls a", "question 1 call 1")
+        page.wait(".turn[aria-current=step]", "\u21b3 question 1 call 1")
+        page.wait("#frame", "Called by question 1 turn 1")
     assert page.errors() == []
 
 

@@ -40,9 +40,10 @@ _HOMES = """\
 moves = findall((r"It is false that @ has moved|@ has moved to (\\w+)|@ has settled in (\\w+)|"
     r"A cart came for @. It went to (\\w+)|house for @. It is in (\\w+)|@ packed up. The cart has "
     r"gone to (\\w+)|@ has a new home. It is in (\\w+)|@ of \\w+ and \\w+ \\w+ of (\\w+) have|"
-    r"of (\\w+) and @ of|@, so far in \\w+, and \\w+ \\w+, so far in (\\w+)|so far in (\\w+), and @|"
-    r"@ gave up the house in \\w+ for that of \\w+ \\w+ in (\\w+)|house in (\\w+) for that of @|"
-    r"leaves (\\w+) for the home of @|@ leaves \\w+ for the home of \\w+ \\w+ in (\\w+)|"
+    r"of (\\w+) and @ of|@, so far in \\w+, and \\w+ \\w+, so far in (\\w+)|"
+    r"so far in (\\w+), and @|@ gave up the house in \\w+ for that of \\w+ \\w+ in (\\w+)|"
+    r"house in (\\w+) for that of @|leaves (\\w+) for the home of @|"
+    r"@ leaves \\w+ for the home of \\w+ \\w+ in (\\w+)|"
     r"(@ has undone the latest move|latest move of @ fell|@ gave up the new house|"
     r"came to nothing. @ is)").replace("@", who), "\\n".join([c for c in chunks if who in c]))
 home, before = "", ""
@@ -54,9 +55,9 @@ for m in moves:
         home, before = before, ""
 answer(home)"""
 _SENT = """\
-days = findall(r"On (\\d+ \\w+) {who} wrote|by {who} on (\\d+ \\w+)|note from {who} reached \\w+ \\w+ \
-on (\\d+ \\w+)|was on (\\d+ \\w+) that \\w+ \\w+ heard from {who} by|the post of (\\d+ \\w+) \\w+ \\w+ \
-had a few lines from {who}|{who} wrote to \\w+ \\w+ on (\\d+ \\w+)", text)
+days = findall(r"On (\\d+ \\w+) {who} wrote|by {who} on (\\d+ \\w+)|note from {who} reached \\w+ \
+\\w+ on (\\d+ \\w+)|was on (\\d+ \\w+) that \\w+ \\w+ heard from {who} by|the post of (\\d+ \\w+) \
+\\w+ \\w+ had a few lines from {who}|{who} wrote to \\w+ \\w+ on (\\d+ \\w+)", text)
 answer(len(set(["".join(d) for d in days])))"""
 _RECEIVED = """\
 days = findall(r"On (\\d+ \\w+) \\w+ \\w+ wrote to {who}\\.|{who} was written to by \\w+ \\w+ on \
@@ -64,8 +65,8 @@ days = findall(r"On (\\d+ \\w+) \\w+ \\w+ wrote to {who}\\.|{who} was written to
 (\\d+ \\w+) {who} had|wrote to {who} on (\\d+ \\w+)", text)
 answer(len(set(["".join(d) for d in days])))"""
 _KEEPER = """\
-names = findall(r"The {thing} was handed to (\\w+ \\w+)|(\\w+ \\w+) has taken charge of the {thing}|\
-the {thing} is with (\\w+ \\w+)|The {thing} went to (\\w+ \\w+)", text)
+names = findall(r"The {thing} was handed to (\\w+ \\w+)|(\\w+ \\w+) has taken charge of the \
+{thing}|the {thing} is with (\\w+ \\w+)|The {thing} went to (\\w+ \\w+)", text)
 who = "".join(names[-1])
 """
 _DAYS = r"from (?P<start>\S+) to (?P<end>\S+) \(both"

@@ -18,8 +18,10 @@ from recollect.view.evidence import Text, Trail, read, trail
 from recollect.view.memories import Edit, Memory, created_in, placed, results_in
 from recollect.view.stored import Part, Said, Stored
 
-CALL = " call "
-"""Joins the label of a chat and the number of a call that it made: together they are a tree."""
+CALL, TURN = " call ", " turn "
+"""Joins the label of a chat and the number of a call that it made: together they are a tree. Turns
+that are chats of their own are numbered, too."""
+RESULT = re.compile(r"<result>\n(.*?)\n</result>", re.DOTALL)
 LONG = 40
 """Characters of a memory that is found in a prompt wherever it is; a shorter one may be a part of
 the text, and is looked for after the word memory or state."""
@@ -188,7 +190,7 @@ def _frame(found: Trace, frame: Frame) -> dict[str, Any]:
         "label": part.label,
         "depth": part.label.count(CALL),
         "caller": part.label.rpartition(CALL)[0],
-        "program": program_of(said.text) if "programs" in part.counts else None,
+        **_programs(found, frame),
         "question": part.question,
         "trainable": part.trainable,
         "stop": said.stop,
@@ -212,6 +214,28 @@ def _frame(found: Trace, frame: Frame) -> dict[str, Any]:
             for name, own, origin in frame.results
         ],
     }  # fmt: skip
+
+
+def _programs(found: Trace, frame: Frame) -> dict[str, Any]:
+    """Return a turn's program, what its result showed to the next turn, and the chat's calls."""
+    if "programs" not in frame.part.counts:
+        return {"program": None, "result": None, "calls": []}
+    own, turn, number = frame.part.label.partition(TURN)
+    following = f"{own}{TURN}{int(number) + 1}" if number.isdecimal() else ""
+    after = (
+        other.said.prompt or ""
+        for other in found.frames
+        if (other.context, other.turn) == (frame.context, frame.turn + 1)
+        or (turn and other.part.label == following)
+    )
+    results = RESULT.findall(next(after, ""))
+    calls = [
+        at
+        for at, other in enumerate(found.frames)
+        if other.part.label.rpartition(CALL)[0] == own and other.turn == 0
+    ]
+    program = program_of(frame.said.text)
+    return {"program": program, "result": results[-1] if results else None, "calls": calls}
 
 
 def _every(found: Trace, text: Text) -> list[tuple[int, int]]:

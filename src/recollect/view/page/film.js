@@ -109,7 +109,21 @@ function frame(id, data, q, at) {
     h("section", {}, h("h2", {}, "Reply"), h("pre", {}, pieces(one.reply)),
       facts([["role", one.role + (one.trainable ? ", learns" : "")], ["tokens", `${one.tokens[0].toLocaleString("en")} read, ${one.tokens[1].toLocaleString("en")} written`],
         ["ended by", one.stop === "length" ? "its limit" : null], ["reward of this context", one.reward === null ? null : number(one.reward)], ...steps]))),
-  operations(one), results(one), saved ? null : h("div", { class: "columns" }, tokenPart(id, data, one), whatIf(id, data, q, at))];
+  programs(id, data, q, at), operations(one), results(one), saved ? null : h("div", { class: "columns" }, tokenPart(id, data, one), whatIf(id, data, q, at))];
+}
+
+/** Show a program, what came of it, and the chats in which parts of the text were read for it. */
+function programs(id, data, q, at) {
+  const one = data.frames[at];
+  const name = (i) => h("a", { href: link(["film", id, data.n], { q, turn: i }) }, turnName(data, i));
+  const by = data.frames.findIndex((other) => other.calls.includes(at));
+  const called = by >= 0 ? h("p", { class: "soft" }, "Called by ", name(by), ".") : null;
+  if (!one.program && !one.calls.length) return called;
+  return [called, h("div", { class: "columns", id: "program" },
+    one.program ? h("section", {}, h("h2", {}, "Program"), h("pre", {}, one.program)) : null,
+    one.result !== null ? h("section", {}, h("h2", {}, "Its result"), h("pre", {}, one.result)) : null,
+    one.calls.length ? h("section", {}, h("h2", {}, "Parts that this chat asked about"),
+      h("ul", { class: "calls" }, one.calls.map((i) => h("li", {}, name(i), ": ", data.frames[i].reply.map(([text]) => text).join("").slice(0, 90))))) : null)];
 }
 
 function operations(one) {
