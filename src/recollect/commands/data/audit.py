@@ -161,6 +161,8 @@ def _show(audit: Audit, found: Sequence[str], options: AuditOptions, console: Co
             Text(signed(row.excess), "bold red" if leaking else ""),
         )
     console.print(table)
+    if not any(row.group == "value" for row in audit.rows):
+        console.print("no rules about values: the answers are free words, or there is one a text")
     for overlap in audit.overlaps:
         console.print(
             f"{overlap.shared:,} of {overlap.of:,} test {overlap.what} are in training too"

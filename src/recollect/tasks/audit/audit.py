@@ -24,6 +24,7 @@ from recollect.tasks.audit.features import (
 )
 from recollect.tasks.audit.guesses import Finder, Guessable, Mention, split_words
 from recollect.tasks.audit.rules import Candidates, WordIndex, best, pick_scores, probe_scores
+from recollect.tasks.audit.shared import SharedAnswers
 from recollect.tasks.base import TaskFamily
 from recollect.types import Question, Task
 
@@ -63,17 +64,32 @@ class _Seen:
     """Everything the rules may pick from, and the scores of rules that are no picks."""
 
     value: list[Candidates]
+    asked: list[Candidates]
+    """Of the values only those that the documents of a text are asked for, here or elsewhere."""
     kind: list[Candidates]
     document: list[Candidates]
+    closed: bool
+    """Whether answers come from a list: a family knows it, or most are given more than once."""
     scored: dict[tuple[str, str], list[tuple[int, float, float]]]
     """By group and rule: the task, the score and the chance of every question."""
+
+    @property
+    def possible(self) -> list[Candidates]:
+        """The values that rules choose from: where texts share documents, the asked ones alone.
+
+        None where answers are free words: the answers to other questions that happen to occur in a
+        text are mostly short, and nobody could be asked for them there.
+        """
+        if np.mean([len(choice.right) for choice in self.asked] or [0]) >= _FEW:
+            return [choice for choice in self.asked if len(choice.right) > 1]
+        return self.value if self.closed else []
 
 
 def audit_rules(family: TaskFamily, tasks: Sequence[Task]) -> list[RuleScore]:
     """Try all rules on some tasks."""
     seen = _look(family, tasks)
     groups = {
-        "value": (seen.value, None),
+        "value": (seen.possible, None),
         "kind": (seen.kind, ORDER_FREE),
         "document": (seen.document, None),
     }
@@ -98,14 +114,17 @@ def audit_rules(family: TaskFamily, tasks: Sequence[Task]) -> list[RuleScore]:
 
 def _look(family: TaskFamily, tasks: Sequence[Task]) -> _Seen:
     finder = Finder(_phrases(family, tasks))
-    seen = _Seen([], [], [], {})
+    golds = [q.answers[0] for task in tasks for q in task.questions if q.answers]
+    closed = isinstance(family, Guessable) or len(golds) >= 2 * len(set(golds))
+    seen = _Seen([], [], [], [], closed, {})
+    shared = None if isinstance(family, Guessable) else SharedAnswers(tasks)
     constant = _most_common(tasks)
     for number, task in enumerate(tasks):
         views: dict[int, _View] = {}
         for question in task.questions:
             end = len(task.chunks) if question.position is None else question.position + 1
             if end not in views:
-                views[end] = _View.of(list(task.chunks[:end]), finder)
+                views[end] = _View.of(list(task.chunks[:end]), finder, shared)
             _add(seen, family, number, task, question, views[end], finder)
             if constant and number % 2:
                 guess = 1 / max(1, len(finder.phrases))
@@ -125,9 +144,11 @@ class _View:
     spans: list[tuple[int, int, int]]
     """The chunk, the start and the end of every sentence."""
     sentences: WordIndex
+    asked: frozenset[tuple[str, ...]]
+    """Answers to questions about these chunks, here or in another text."""
 
     @classmethod
-    def of(cls, chunks: list[str], finder: Finder) -> _View:
+    def of(cls, chunks: list[str], finder: Finder, shared: SharedAnswers | None) -> _View:
         reading = MarkedText(chunks, finder.find(chunks))
         values = value_features(reading, finder.phrases) if reading.values else {}
         spans = [
@@ -137,7 +158,9 @@ class _View:
         ]
         sentences = WordIndex([chunks[c][start:end] for c, start, end in spans])
         documents = document_features(chunks)
-        return cls(chunks, reading, values, documents, WordIndex(chunks), spans, sentences)
+        asked = shared.among(chunks) if shared else frozenset[tuple[str, ...]]()
+        index = WordIndex(chunks)
+        return cls(chunks, reading, values, documents, index, spans, sentences, asked)
 
 
 def _add(
@@ -153,10 +176,11 @@ def _add(
         known = len(of_kind & accepted) / max(1, len(of_kind))
         allowed = np.array([phrase in of_kind for phrase in held], bool)
         if allowed.any():
-            columns = {name: column[allowed] for name, column in view.values.items()}
-            seen.kind.append(Candidates(number, columns, right[allowed]))
+            seen.kind.append(Candidates(number, view.values, right).only(allowed))
     if len(right):
         seen.value.append(Candidates(number, view.values, right, known))
+        asked = np.array([phrase in view.asked for phrase in held], bool)
+        seen.asked.append(seen.value[-1].only(asked))
     if question.evidence and len(view.chunks) > 1:
         marked = np.isin(np.arange(len(view.chunks)), question.evidence)
         seen.document.append(Candidates(number, view.documents, marked))

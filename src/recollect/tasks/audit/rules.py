@@ -34,6 +34,11 @@ class Candidates:
         """What a guess scores: among all of it, or among the answers of the asked kind."""
         return max(float(self.right.mean()), self.unread)
 
+    def only(self, kept: np.ndarray) -> Candidates:
+        """Return the same with fewer to pick from: those where `kept` is true."""
+        columns = {name: column[kept] for name, column in self.features.items()}
+        return Candidates(self.task, columns, self.right[kept], self.unread)
+
 
 @dataclass(frozen=True)
 class Pick:

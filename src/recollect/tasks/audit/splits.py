@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 
+from recollect.tasks.audit.shared import text_digest
 from recollect.tasks.uniformity import chi_square_p, histogram
 from recollect.types import Task
-
-_NUMBERED = re.compile(r"document \d+: ")
 
 
 @dataclass(frozen=True)
@@ -40,18 +37,18 @@ class Positions:
 
 def overlaps(train: Sequence[Task], test: Sequence[Task]) -> list[Overlap]:
     """Count what the test tasks share with the training tasks, by the words alone."""
-    known = {_digest(chunk) for task in train for chunk in task.chunks}
+    known = {text_digest(chunk) for task in train for chunk in task.chunks}
     documents, gold = set(), set()
     for task in test:
         evidence = {i for question in task.questions for i in question.evidence}
         for i, chunk in enumerate(task.chunks):
-            key = _digest(chunk)
+            key = text_digest(chunk)
             documents.add(key)
             if i in evidence:
                 gold.add(key)
-    asked = {_digest(q.text) for task in train for q in task.questions}
+    asked = {text_digest(q.text) for task in train for q in task.questions}
     tasks = {_whole(task) for task in train}
-    questions = {_digest(q.text) for task in test for q in task.questions}
+    questions = {text_digest(q.text) for task in test for q in task.questions}
     whole = {_whole(task) for task in test}
     return [
         Overlap("whole tasks", len(whole & tasks), len(whole)),
@@ -63,12 +60,7 @@ def overlaps(train: Sequence[Task], test: Sequence[Task]) -> list[Overlap]:
 
 def _whole(task: Task) -> bytes:
     texts = [*task.chunks, *(question.text for question in task.questions)]
-    return _digest("\n".join(texts))
-
-
-def _digest(text: str) -> bytes:
-    plain = _NUMBERED.sub("", " ".join(text.casefold().split()), count=1)
-    return blake2b(plain.encode("utf-8", "replace"), digest_size=12).digest()
+    return text_digest("\n".join(texts))
 
 
 def positions(tasks: Sequence[Task]) -> Positions | None:
