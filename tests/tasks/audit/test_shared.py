@@ -37,7 +37,7 @@ class Shelf:
         drawn = rng.sample(others, 3)
         at = 0 if self.first else rng.randrange(4)
         drawn.insert(at, own)
-        short, text = self._document(own, split)
+        short, _ = self._document(own, split)
         brief = rng.random() < (0.3 if self.fresh else 0.5)
         answer = short if brief else f"the mill of {split} {own}"
         question = Question(f"Which {brief} of {own}?", (answer,), "", (at,))
