@@ -1,12 +1,15 @@
-"""A scripted model that copies sentences; docs/results/compaction.md has its rules."""
+"""A scripted model that copies sentences; docs/results/compaction.md has its rules.
+
+It knows no answers: it sees a prompt, as every model does, and nothing else.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from math import log
 
 from recollect.agents.reading import UNKNOWN_PROBLEM
 
@@ -17,58 +20,117 @@ COMMON = frozenset(
         " him his how i if in into is it its just me my no not of on or our she so than that the"
         " their them then there they this to too up us was we were what when where which who whose"
         " why will with would you your yes about after before during all any more most some such"
-        " s t d ll m re ve answer conversation dates many much use name"
+        " s t d ll m re ve answer conversation dates many much use name few words"
     )
 )
+LONG = 200
+"""Characters from which on a turn is cut into sentences."""
+NOW = re.compile(r"^\s*It is [^.]* now\. ")
+"""How LongMemEval's questions say when they are asked."""
+TAGS = re.compile(r"</?(?:memory|text|section|problem)>|role: \w+|\u2404")
 
 
 @dataclass(frozen=True)
 class Extract:
-    """A model that copies: the rules are written in docs/results/compaction.md."""
+    """A model that copies: it keeps pieces of text, and answers with pieces."""
 
     memory: int
     """Bytes that it writes into a memory at most."""
     answer: int
 
     def __call__(self, prompt: str) -> str:
-        problem = within(prompt, "problem")
-        if "<section>" not in prompt:
-            shown = within(prompt, "memory") or within(prompt, "text")
-            return self.reply(problem, shown)
-        known = "" if UNKNOWN_PROBLEM in problem else problem
-        return self.keep(
-            known, [*units(within(prompt, "memory")), *units(within(prompt, "section"))]
-        )
+        if "<section>" in prompt:
+            problem = within(prompt, "problem")
+            known = "" if UNKNOWN_PROBLEM in problem else problem
+            return self.keep(known, within(prompt, "memory"), within(prompt, "section"))
+        text, _, asked = prompt.rpartition("role: user\n")
+        return self.reply(asked.partition("role: assistant")[0], text)
 
-    def keep(self, problem: str, found: Sequence[str]) -> str:
-        """Choose what is kept: what the problem asks about, else what is most specific."""
-        asked = stems(problem)
-
-        def worth(i: int) -> tuple[float, float]:
-            shared = len(asked & stems(found[i])) if asked else 0
-            return -shared, -specific(found[i]) / sqrt(len(found[i]))
-
-        kept: dict[str, int] = {}
+    def keep(self, problem: str, *texts: str) -> str:
+        """Choose what is kept: what the problem asks about, then what says the most that is new."""
+        found = list(dict.fromkeys(one for text in texts for one in units(text)))
+        chosen: list[int] = []
+        dates: set[str] = set()
         room = self.memory
-        for i in sorted(range(len(found)), key=worth):
-            size = len(found[i].encode()) + 1
-            if size <= room and found[i] not in kept:
-                kept[found[i]] = i
+        for i in self._chosen(problem, found):
+            date = found[i].date
+            size = len(found[i].brief.encode()) + 1
+            size += len(date.encode()) + 1 if date not in dates else 0
+            if size <= room:
+                chosen.append(i)
+                dates.add(date)
                 room -= size
-        return "\n".join(sorted(kept, key=kept.__getitem__)) or "nothing"
+        return written([found[i] for i in sorted(chosen)]) or "nothing"
+
+    def _chosen(self, problem: str, found: Sequence[Unit]) -> Iterator[int]:
+        """Yield pieces, the best first: rare words count once, whichever piece has them."""
+        held = [stems(f"{one.date} {one.said}") for one in found]
+        worth = rarity(held)
+        asked = stems(NOW.sub("", problem))
+        nearest = sorted(
+            (i for i in range(len(found)) if asked & held[i]),
+            key=lambda i: (-sum(worth[stem] for stem in asked & held[i]), i),
+        )
+        yield from nearest
+        left = set(range(len(found))) - set(nearest)
+        new = {i: set(held[i]) for i in left}
+        for i in nearest:
+            for rest in new.values():
+                rest -= held[i]
+        value = {i: self._value(found[i], new[i], worth) for i in left}
+        while left:
+            best = max(left, key=lambda i: (value[i], -i))
+            yield best
+            left.remove(best)
+            for i in left:
+                if new[i] & held[best]:
+                    new[i] -= held[best]
+                    value[i] = self._value(found[i], new[i], worth)
+
+    @staticmethod
+    def _value(unit: Unit, new: set[str], worth: dict[str, float]) -> float:
+        """Weigh what a piece says against its length; names and numbers count twice."""
+        said = sum(worth[stem] * (2 if stem in unit.specific else 1) for stem in new)
+        return said / max(1, len(unit.brief))
 
     def reply(self, problem: str, text: str) -> str:
-        """Answer with the piece of text that shares the rarest words with the question."""
-        found = units(text)
-        held = [stems(unit) for unit in found]
-        counts = Counter(stem for one in held for stem in one)
-        asked = stems(problem)
+        """Answer with the pieces that share the rarest words with the question."""
+        found = list(dict.fromkeys(units(TAGS.sub("", text))))
+        held = [stems(f"{one.date} {one.said}") for one in found]
+        worth = rarity(held)
+        asked = stems(NOW.sub("", problem))
+        scores = [sum(worth[stem] for stem in asked & own) for own in held]
+        reply = ""
+        for i in sorted(range(len(found)), key=lambda i: (-scores[i], i)):
+            piece = f"{found[i].date} {found[i].said}".strip()
+            if reply and len(reply) + len(piece) >= self.answer:
+                break
+            reply = f"{reply} {piece}".strip()
+        return reply[: self.answer] or "unknown"
 
-        def worth(i: int) -> float:
-            return sum(log(1 + len(found) / counts[stem]) for stem in asked & held[i])
 
-        best = max(range(len(found)), key=worth, default=None)
-        return found[best][: self.answer] if best is not None else "unknown"
+@dataclass(frozen=True)
+class Unit:
+    """A turn, or a sentence of a long one."""
+
+    date: str
+    """What the text says in brackets before it, brackets included."""
+    said: str
+
+    @property
+    def brief(self) -> str:
+        """The piece without common words, as it is kept."""
+        who, mark, rest = self.said.partition(": ")
+        if not mark or len(who) > 30:
+            who, mark, rest = "", "", self.said
+        kept = [word for word in rest.split() if word.lower().strip(".,!?;:'\"") not in COMMON]
+        return f"{who}{mark}{' '.join(kept)}"
+
+    @property
+    def specific(self) -> frozenset[str]:
+        """The stems of names and numbers, after the speaker and the first word."""
+        said = WORD.findall(self.said.partition(": ")[2] or self.said)[1:]
+        return stems(" ".join(w for w in said if w[0].isupper() or any(map(str.isdigit, w))))
 
 
 def within(prompt: str, tag: str) -> str:
@@ -76,32 +138,43 @@ def within(prompt: str, tag: str) -> str:
     return prompt.partition(f"<{tag}>\n")[2].rpartition(f"\n</{tag}>")[0]
 
 
-def units(text: str) -> list[str]:
+def units(text: str) -> list[Unit]:
     """Cut a text into turns, and long turns into sentences that keep their speaker and date."""
-    found: list[str] = []
+    found: list[Unit] = []
     date = ""
     for line in filter(None, map(str.strip, text.split("\n"))):
+        line = re.sub(r"^user: (?=\[)", "", line)
         if line.startswith("[") and line.endswith("]"):
-            date = f"{line} "
+            date = line
             continue
-        dated = "" if line.startswith("[") else date
         speaker = re.match(r"[^:.!?]{1,30}: ", line)
         lead = speaker[0] if speaker else ""
-        parts = [line] if len(line) < 200 else re.split(r"(?<=[.!?]) +", line[len(lead) :])
-        prefix = "" if len(line) < 200 else lead
-        found += [f"{dated}{prefix}{part}"[:300] for part in parts]
-    return [unit for unit in found if unit not in ("No previous memory", "nothing")]
+        parts = [line]
+        if len(line) >= LONG:
+            parts = [lead + part for part in re.split(r"(?<=[.!?]) +", line[len(lead) :])]
+        found += [Unit(date, part[:300]) for part in parts]
+    return [one for one in found if one.said not in ("No previous memory", "nothing")]
+
+
+def written(found: Sequence[Unit]) -> str:
+    """Write pieces down under their dates, without common words."""
+    lines: list[str] = []
+    date = ""
+    for one in found:
+        if one.date != date:
+            lines.append(one.date)
+            date = one.date
+        lines.append(one.brief)
+    return "\n".join(lines)
+
+
+def rarity(held: Sequence[frozenset[str]]) -> dict[str, float]:
+    """Weigh words: the fewer pieces have one, the more it says."""
+    counts = Counter(stem for one in held for stem in one)
+    return {stem: log(1 + len(held) / times) for stem, times in counts.items()}
 
 
 def stems(text: str) -> frozenset[str]:
     """Return the first five letters of the words that say something."""
-    return frozenset(w[:5] for w in WORD.findall(text.lower()) if w not in COMMON and len(w) > 1)
-
-
-def specific(unit: str) -> float:
-    """Count names, numbers and words about the speaker, after the speaker's own name."""
-    said = unit.partition("] ")[2] or unit
-    said = said.partition(": ")[2] or said
-    found = set(WORD.findall(said)[1:])
-    named = sum((w[0].isupper() and w not in ("I",)) or any(c.isdigit() for c in w) for w in found)
-    return named + len(found & {"my", "My", "me", "our", "we"}) * 0.5 + ("I" in found) * 0.5
+    found = WORD.findall(text.lower())
+    return frozenset(w[:5] for w in found if w not in COMMON and (len(w) > 1 or w.isdigit()))

@@ -42,6 +42,32 @@ def test_your_own_agent_reads_and_its_mistake_has_a_place(tmp_path):
             assert "Traceback" not in running.log.read_text()
 
 
+def test_an_agent_that_knows_the_question_reads_for_it(tmp_path):
+    document = said("user", "Look. " + "It is so. " * 400)
+    with (
+        upstream(1024) as server,
+        started(tmp_path, "--upstream", server.url, "--know-question") as running,
+        OpenAI(base_url=running.url, api_key="none", max_retries=0) as client,
+    ):
+
+        def read(*messages, **settings):
+            before = len(server.readings)
+            client.chat.completions.create(model="scripted", messages=messages, **settings)
+            return server.readings[before:]
+
+        first = read(document, said("user", "Who is factown?"))
+        assert len(first) > 3 and all("<problem>\nWho is factown?\n" in p for p in first)
+        assert not read(document, said("user", "Who is factown?"))
+        second = read(document, said("user", "Where is it?"))
+        assert len(second) == len(first) and all("\nWhere is it?\n" in p for p in second)
+        # In one long message the question is at its beginning or at its end.
+        whole = read(said("user", "Whose? " + document["content"] + "Who asks?"))
+        assert all("\nWhose? Look." in p and "Who asks?\n" in p for p in whole)
+        assert len(whole[0]) < 3 * 1024
+        # A user's memory serves all questions, so it is read for none.
+        assert not any("Where" in p for p in read(document, said("user", "Where?"), user="anna"))
+
+
 def test_mistakes_are_said_before_anything_is_loaded(tmp_path, capsys):
     (tmp_path / "before_loading.py").write_text(MINE)
     folder = str(tmp_path)
@@ -51,6 +77,11 @@ def test_mistakes_are_said_before_anything_is_loaded(tmp_path, capsys):
         ([folder, "--memories", "m"], "--memories needs an agent"),
         ([folder, "--agent", "nothing"], "no agent 'nothing'"),
         ([folder, "--agent", "rag"], "keeps no memory"),
+        ([folder, "--know-question"], "--know-question needs an agent"),
+        (
+            [folder, "--agent", "fold", "--know-question", "--set", "query_aware=False"],
+            "without the question",
+        ),
         ([folder, "--agent", f"{folder}/before_loading.py:nobody"], "has no nobody"),
     ):
         assert main(["serve", *args]) == 2

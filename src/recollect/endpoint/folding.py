@@ -11,11 +11,12 @@ from typing import Any
 from recollect.endpoint.conversation import Conversation, Message, Said, read_conversation, text_of
 from recollect.endpoint.memories import Memories
 from recollect.endpoint.plan import Plan, make_plan
-from recollect.endpoint.prompt import EACH, messages, within_budget
+from recollect.endpoint.prompt import EACH, ends, messages, within_budget
 from recollect.foreign import readable_json
 from recollect.keeping.keeper import Cost, Kept, memory_text
 from recollect.keeping.windows import Count
 from recollect.serve.refusal import Refusal
+from recollect.types import Question
 
 AROUND = 64
 """Tokens that a chat template may add to a chat."""
@@ -29,6 +30,8 @@ PIECE = 1 << 14
 """Characters that are counted before others have their turn."""
 COUNTED = 1 << 16
 """Messages whose tokens are remembered."""
+QUESTION = 128
+"""Tokens of the question that an agent knows while it reads, in a window that has room for it."""
 LEAST = 64
 """Tokens that must be left for the conversation itself."""
 
@@ -56,6 +59,8 @@ class Folding:
     memory_tokens: int
     usual_reply: int
     """Tokens of a reply where the request sets no limit."""
+    know_question: bool = False
+    """Whether the agent reads for the question of a request that names no user."""
     _tokens: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
     async def fold(self, body: dict[str, Any], user: str) -> Folded:
@@ -74,19 +79,30 @@ class Folding:
             plan = make_plan(said, tokens, room, self.window)
         long_head = [one for one in head if one.id in limits]
         old = [*long_head, *said[: plan.kept]]
-        kept = await self.memories.keep(user, [one for one in old if one.content not in forgotten])
+        question = _question(conversation)
+        known = self._known(question) if not user else ()
+        old = [one for one in old if one.content not in forgotten]
+        kept = await self.memories.keep(user, old, known)
         limits |= {said[i].id: limit for i, limit in plan.limits.items()}
         newest = said[-1]
         shown = [_unless(said[i], forgotten, newest) for i in plan.shown]
         memory = memory_text(kept.memory).strip() if kept else ""
-        question = _question(conversation)
-        memory = await within_budget(memory, self.memory_tokens, question, self.count)
+        memory = await within_budget(memory, self.memory_tokens, question[-4096:], self.count)
         sent = messages(
             [_unless(one, forgotten, newest) for one in head], shown, limits, memory, self.count
         )
         withheld = [one.id for one in said if one.content in forgotten]
         receipt = receipt_of(user, kept, self.count(memory), len(shown), list(limits), withheld)
-        return Folded(sent, question, {"recollect": receipt}, reply, kept)
+        return Folded(sent, question[-4096:], {"recollect": receipt}, reply, kept)
+
+    def _known(self, question: str) -> tuple[Question, ...]:
+        """Return what the agent knows of the question: one in a long message is at either end."""
+        if not self.know_question:
+            return ()
+        limit = min(QUESTION, self.window // 16)
+        if len(question) > 8 * limit or self.count(question) > limit:
+            question = ends(question, limit, " ... ", self.count)
+        return (Question(question, ()),)
 
     def _room(
         self, head: Sequence[Said], sizes: Sequence[int], room: int
@@ -148,7 +164,7 @@ def _limit(body: dict[str, Any]) -> int:
 
 def _question(conversation: Conversation) -> str:
     last = next((one for one in reversed(conversation.said) if one.role == "user"), None)
-    return text_of((last or conversation.said[-1]).message)[-4096:]
+    return text_of((last or conversation.said[-1]).message)
 
 
 def _no_room(window: int) -> Refusal:

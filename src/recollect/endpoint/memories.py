@@ -19,6 +19,7 @@ from recollect.keeping.keeper import Keeper, Kept
 from recollect.keeping.shelf import Shelf
 from recollect.keeping.users import Closed, User, Users
 from recollect.keeping.windows import Item, Packer, digest
+from recollect.types import Question
 
 T = TypeVar("T")
 USERS, NOBODY, FORGOTTEN = "users", "anonymous", "forgotten.jsonl"
@@ -62,11 +63,16 @@ class Memories:
         """Tell whether a user has a memory already."""
         return bool(user) and user in self.users and bool(self.users[user].items)
 
-    async def keep(self, user: str, said: Sequence[Said]) -> Kept | None:
-        """Keep messages and read those that were not read; None if there is nothing to keep."""
+    async def keep(
+        self, user: str, said: Sequence[Said], known: Sequence[Question] = ()
+    ) -> Kept | None:
+        """Keep messages and read those that were not read; None if there is nothing to keep.
+
+        Without a user, the agent may know a question while it reads.
+        """
         items = [one.item for one in said]
         if not user:
-            return await self._keep_for_nobody(items) if items else None
+            return await self._keep_for_nobody(items, known) if items else None
         if not items and user not in self.users:
             return None
         await self._repair(user)
@@ -139,9 +145,9 @@ class Memories:
             except Closed:  # it was erased, or closed to make room, while this call waited
                 continue
 
-    async def _keep_for_nobody(self, items: Sequence[Item]) -> Kept:
+    async def _keep_for_nobody(self, items: Sequence[Item], known: Sequence[Question]) -> Kept:
         packer = await self._pack(items)
-        kept = await self._nobody.read_windows(packer.windows)
+        kept = await self._nobody.read_windows(packer.windows, known)
         if kept.read:
             self._nobody.shelf.keep_newest(NOBODY_STATES)
         return kept

@@ -46,11 +46,15 @@ def _within(said: Said, limit: int | None, count: Count) -> Message:
     """Return a message, or its beginning and its end: a question may be in either."""
     if limit is None:
         return said.message
-    text = text_of(said.message)
-    half = max(1, (limit - count(GAP) - EACH) // 2)
+    return shortened(said.message, ends(text_of(said.message), limit - EACH, GAP, count))
+
+
+def ends(text: str, limit: int, gap: str, count: Count) -> str:
+    """Return the beginning and the end of a text, of at most `limit` tokens with the gap."""
+    half = max(1, (limit - count(gap)) // 2)
     front = cut(text, half, count)
     back = cut(text[::-1], half, lambda piece: count(piece[::-1]))[::-1]
-    return shortened(said.message, f"{front}{GAP}{back}")
+    return f"{front}{gap}{back}"
 
 
 def cut(text: str, limit: int, count: Callable[[str], int]) -> str:

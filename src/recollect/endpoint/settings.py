@@ -43,6 +43,9 @@ class EndpointConfig(ServeConfig):
     """Where memories are kept; by default in memories-NAME, in the current folder."""
     memory_tokens: int = 0
     """Tokens of a memory; 0 leaves the agent's own limit, as far as the window has room."""
+    know_question: bool = False
+    """Let the agent know the user's last message while it reads, in requests that name no user: a
+    document is then read for its question, and read again for another one."""
     keep_episodes: Path | None = None
     """A folder for every token read and written, as the episodes of a run."""
 
@@ -66,6 +69,7 @@ class EndpointConfig(ServeConfig):
         alone = {
             "set": self.set, "memories": self.memories, "memory-tokens": self.memory_tokens,
             "keep-episodes": self.keep_episodes, "upstream-model": self.upstream_model,
+            "know-question": self.know_question,
         }  # fmt: skip
         if given := [name for name, value in alone.items() if value]:
             raise UserError(f"--{given[0]} needs an agent", "add --agent fold")

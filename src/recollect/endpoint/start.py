@@ -75,6 +75,11 @@ def find_agent(config: EndpointConfig) -> Agent:
         settings = [f"agent.{setting}" for setting in config.set]
         agent = choose_agents(["agent"], {"agent": agent}, settings)["agent"]
     check_keeps(agent)
+    if config.know_question and not getattr(agent, "query_aware", True):
+        raise UserError(
+            "--know-question has no effect on an agent that reads without the question",
+            "leave it out, or add --set query_aware=True",
+        )
     return agent
 
 
@@ -143,6 +148,7 @@ def open_endpoint(
         model.window,
         budget,
         min(config.limits.max_tokens, model.window // 4),
+        config.know_question,
     )
     bodies = Bodies(config.limits, model.window, folded=True)
     episodes = None
