@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 
 from recollect.agents.reading import UNKNOWN_PROBLEM
@@ -23,6 +24,7 @@ COMMON = frozenset(
         " s t d ll m re ve answer conversation dates many much use name few words"
     )
 )
+OWN = frozenset(("I", "my", "My", "me", "our", "Our", "we", "We"))
 LONG = 200
 """Characters from which on a turn is cut into sentences."""
 NOW = re.compile(r"^\s*It is [^.]* now\. ")
@@ -89,9 +91,9 @@ class Extract:
 
     @staticmethod
     def _value(unit: Unit, new: set[str], worth: dict[str, float]) -> float:
-        """Weigh what a piece says against its length; names and numbers count twice."""
+        """Weigh what a piece says against its length; names, numbers and "I" count twice."""
         said = sum(worth[stem] * (2 if stem in unit.specific else 1) for stem in new)
-        return said / max(1, len(unit.brief))
+        return said * (2 if unit.own else 1) / max(1, len(unit.brief))
 
     def reply(self, problem: str, text: str) -> str:
         """Answer with the pieces that share the rarest words with the question."""
@@ -117,7 +119,7 @@ class Unit:
     """What the text says in brackets before it, brackets included."""
     said: str
 
-    @property
+    @cached_property
     def brief(self) -> str:
         """The piece without common words, as it is kept."""
         who, mark, rest = self.said.partition(": ")
@@ -126,7 +128,12 @@ class Unit:
         kept = [word for word in rest.split() if word.lower().strip(".,!?;:'\"") not in COMMON]
         return f"{who}{mark}{' '.join(kept)}"
 
-    @property
+    @cached_property
+    def own(self) -> bool:
+        """Whether the speaker says something of themselves."""
+        return not OWN.isdisjoint(WORD.findall(self.said))
+
+    @cached_property
     def specific(self) -> frozenset[str]:
         """The stems of names and numbers, after the speaker and the first word."""
         said = WORD.findall(self.said.partition(": ")[2] or self.said)[1:]

@@ -23,7 +23,8 @@ from rich.text import Text
 
 import recollect
 from recollect.chat.rendering import Renderer, user
-from recollect.display.live import Display, open_console
+from recollect.display.console import open_console
+from recollect.display.live import Display
 from recollect.display.report import Report, report_card, report_markdown
 from recollect.display.rollouts import rollout_table
 from recollect.evaluation.progress import Progress
@@ -366,7 +367,7 @@ def test_servers_are_sent_and_may_say_anything(text: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("pattern", "doors"),
     [
-        (r"\bConsole\(", {"display/live.py"}),
+        (r"\bConsole\(", {"display/console.py"}),
         (r"(?<!\bre\.)\bescape\(", {"foreign.py"}),
         (r"(?<![\w.])print\((?!shown\()", {"cli.py", "commands/verbs.py", "serve/server.py"}),
     ],

@@ -147,3 +147,17 @@ def test_a_killed_reading_continues(book, tmp_path, capsys):
     assert 3 <= known < calls[1] and calls[0] == calls[1] - known
     assert answers[0]["memory"] == answers[1]["memory"]
     assert answers[0]["answer"] == answers[1]["answer"]
+
+
+def test_the_first_line_comes_before_what_is_slow_to_import(book, tmp_path):
+    """A person sees how much there is to read while torch and the model are still being loaded."""
+    heavy = ("torch", "transformers", "numpy", "recollect.commands.ask", "recollect.display.live")
+    code = (
+        "import sys\n"
+        "from recollect.commands.ask_options import AskOptions\n"
+        "from recollect.commands.ask_texts import read_texts\n"
+        f"read_texts(AskOptions(({str(book)!r}, 'Who is it?'), model='x'))\n"
+        f"print(sorted(set({heavy!r}) & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "book.txt: 372 words\n[]\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,15 @@ import pytest
 from openai import OpenAI
 
 from recollect.cli import main
+from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
+from recollect.models.model import load_model
 from recollect.runs.episodes import read_episodes
+from recollect.samples import make_sample
+from recollect.train.trainer import Trainer
 from tests.endpoint.test_upstream import conversation
 from tests.support.endpoint import Started, started
 from tests.support.tiny import tiny_model
+from tests.test_docs import snippet
 
 SMALL = ("--memory-tokens", "16", "--set", "chunk_size=500", "--limits.max-tokens", "8")
 
@@ -81,6 +87,27 @@ def test_every_token_is_stored_as_an_episode(first: Started, folder: Path, capsy
     with OpenAI(base_url=first.url, api_key="none") as client:
         client.delete("/memory?user=bert", cast_to=object)
     assert not path.exists()
+
+
+def test_stored_episodes_can_be_trained_from_as_documented(first: Started, folder: Path, capsys):
+    ask(first, conversation(6), user="dora")
+    code = snippet("endpoint.md", "Episodes").replace('"models/served"', repr(str(folder / "tiny")))
+    names = {}
+    with chdir(folder):
+        (folder / "models").mkdir()
+        exec(code, names)
+    for line in capsys.readouterr().out.splitlines():
+        contexts, mismatch = line.split()
+        assert int(contexts) > 0 and float(mismatch) < 1e-2
+    # The stored tokens are the model's own: before the first update both agree on each of them.
+    read = load_model(ModelConfig(str(folder / "tiny"), "cpu"))
+    (episode,) = read_episodes(max((folder / "kept" / "episodes").iterdir()))
+    samples = [make_sample(context, 1.0, 0, 0) for context in episode.contexts if context.exact]
+    trainer = Trainer(read, LossConfig(kl_coef=0.0), OptimConfig())
+    metrics = trainer.update(samples)
+    assert len(samples) == len(episode.contexts) > 3 and metrics["train/grad_norm"] > 0
+    assert metrics["train/mismatch"] < 1e-6 and metrics["train/mismatch_ratio_max"] < 1.001
+    assert (folder / "models" / "trained" / "config.json").exists()
 
 
 def test_a_kill_loses_no_memory(first: Started, folder: Path, args: tuple[str, ...]):

@@ -81,7 +81,7 @@ def test_what_was_right_before_and_wrong_after_is_counted(measured):
     assert "+0.667" in rows["| truncation"] and "+0.000" in rows["| retrieval"]
     evidence = shown(result)
     assert evidence["talk", "before: evidence"] == evidence["talk", KNOWN] == 1
-    assert evidence["talk", "truncation"] < 0.5
+    assert evidence["talk", "truncation"] < 0.6
 
 
 def test_a_conversation_is_read_once_for_all_questions(measured):
@@ -96,8 +96,8 @@ def test_a_conversation_is_read_once_for_all_questions(measured):
 
 def test_evidence_is_counted_by_its_rare_words():
     task = Talk().task(0)
-    assert evidence_in(task, "the ZEPHYR") == 0.5 and evidence_in(task, "boat Zephyr") == 1.0
-    assert evidence_in(task, "Ann is called home") == 0.0
+    assert evidence_in(task, "My boat, Ann, is called ZEPHYR") == 1.0
+    assert evidence_in(task, "the Zephyr") == 0.25 and evidence_in(task, "film 7, my home") == 0.0
 
 
 def test_a_long_reply_is_not_right():

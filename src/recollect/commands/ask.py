@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ from rich.text import Text
 
 from recollect.commands.ask_options import AskOptions
 from recollect.commands.ask_screen import Watching, cited, price
+from recollect.commands.ask_texts import FORMAT, Texts
 from recollect.concurrency import Stop
 from recollect.display import open_console
 from recollect.display.numbers import count, duration
 from recollect.errors import BoundaryError, UserError
 from recollect.evaluation.options import EvalOptions
 from recollect.evaluation.reader import Reader
-from recollect.files import make_folder, plain, read_json, write_text
+from recollect.files import make_folder, plain, write_text
 from recollect.foreign import one_line
 from recollect.keeping.evidence import find_passages
 from recollect.keeping.keeper import (
@@ -36,40 +37,22 @@ from recollect.keeping.keeper import (
     memory_text,
 )
 from recollect.keeping.shelf import Shelf
-from recollect.keeping.sources import Document, is_source, read_sources
+from recollect.keeping.sources import Document
 from recollect.keeping.windows import digest
 from recollect.memory.base import Memory
 from recollect.rewards.base import Score
 from recollect.rollout import Rollout
 from recollect.types import Episode, Question, Task
 
-FORMAT = 1
 
-
-def run_ask(options: AskOptions) -> int:
+def run_ask(texts: Texts) -> int:
     """Read, then answer; return the exit status."""
-    console = open_console()
-    sources = [word for word in options.words if is_source(word)]
-    questions = [word for word in options.words if not is_source(word)]
-    stored = _stored(options)
-    options = _as_before(options, stored)
-    if not (sources or stored):
-        raise UserError(
-            "there is nothing to read", "name a file, a folder, or - for standard input"
-        )
-    if not options.model:
-        raise UserError("there is no model to ask", "name a run, a folder or a server with --model")
-    documents = read_sources(sources)
-    if documents and not options.json:
-        named = ", ".join(one_line(document.name, 60) for document in documents[:3])
-        more = f" and {len(documents) - 3} more" if len(documents) > 3 else ""
-        words = sum(len(document.text.split()) for document in documents)
-        console.print(f"{named}{more}: {count(words)} words", style="dim", highlight=False)
+    console, options = open_console(), texts.options
     with console.status("loading the model"):
         reader = _open(options)
-    asking = Asking(reader, documents, options, console, stored)
+    asking = Asking(reader, texts.documents, options, console, texts.stored)
     try:
-        return Stop().run(asking.run(questions))
+        return Stop().run(asking.run(texts.questions))
     except BoundaryError as error:
         raise UserError(
             f"the reading stopped: {one_line(str(error), 300)}",
@@ -230,29 +213,3 @@ def _typed(console: Console) -> Iterator[str]:
         if not line.strip():
             return
         yield line.strip()
-
-
-def _stored(options: AskOptions) -> dict[str, Any] | None:
-    """Return what a memory file holds; None if it is to be written yet."""
-    path = options.memory
-    if path is None or not path.exists():
-        return None
-    fix = "restore it from a copy, or name another file"
-    record = read_json(path, fix)
-    kinds = {"memory": dict, "model": str, "agent": str, "set": list, "sources": list}
-    sound = all(isinstance(record.get(name, kind()), kind) for name, kind in kinds.items())
-    if record.get("format") != FORMAT or not sound or "memory" not in record:
-        raise UserError(f"{path} is not a memory that recollect ask has saved", fix)
-    return record
-
-
-def _as_before(options: AskOptions, stored: dict[str, Any] | None) -> AskOptions:
-    """Take the model and the agent from a stored memory where none is named."""
-    if not stored:
-        return options
-    return replace(
-        options,
-        model=options.model or str(stored.get("model", "")),
-        agent=options.agent or str(stored.get("agent", "")),
-        set=options.set or tuple(map(str, stored.get("set") or ())),
-    )

@@ -124,10 +124,14 @@ def ask(args: list[str]) -> int:
     with importing():
         import tyro
 
-        from recollect.commands.ask import run_ask
         from recollect.commands.ask_options import AskOptions, words_first
+        from recollect.commands.ask_texts import read_texts
 
-    return run_ask(tyro.cli(AskOptions, args=words_first(args), prog="recollect ask"))
+    texts = read_texts(tyro.cli(AskOptions, args=words_first(args), prog="recollect ask"))
+    with importing():  # only now: it takes seconds, and the first line does not need it
+        from recollect.commands.ask import run_ask
+
+    return run_ask(texts)
 
 
 def replay(args: list[str]) -> int:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import math
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from recollect.accuracy import Accuracy
 from recollect.display.figures import accuracy_table, plain_table, sparkline
 from recollect.display.numbers import duration, estimate, share
-from recollect.foreign import one_line, shown
+from recollect.foreign import one_line
 
 STEPS = 8
 """Steps shown at once."""
@@ -234,30 +231,6 @@ class Display:
 
 def _shown(column: Column, metrics: Mapping[str, float]) -> str:
     return column.format.format(metrics[column.metric]) if column.metric in metrics else ""
-
-
-def open_console(quiet: bool = False) -> Console:
-    """Return a console on stdout that prints a stand-in for what its encoding cannot show."""
-    if quiet:
-        return Console(quiet=True, file=io.StringIO(), markup=False, emoji=False)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
-    return _Console(markup=False, emoji=False)  # names of files and models are text, not orders
-
-
-class _Console(Console):
-    """The one door to the terminal: no text that passes through it can act on the terminal."""
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Render as rich does, with every text made safe; rich lets escape codes through."""
-        for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else shown(text), style, control)
-
-    def on_broken_pipe(self) -> None:
-        """Leave it to the command what it means that nobody reads."""
-        raise
 
 
 def _is_live(console: Console) -> bool:
