@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import string
 import unicodedata
@@ -34,7 +33,7 @@ def normalise(text: str) -> str:
     SQuAD's rule on ASCII. Beyond ASCII it also folds compatibility forms (NFKC: full-width digits,
     ligatures) and drops Unicode punctuation and invisible characters; a long dash parts words.
     """
-    kept = "".join(char for char in _fold(text) if not _is_noise(char))
+    kept = _fold(text).translate(_NOISE)
     # Marks that stood apart may touch now, and must compose as they would in a clean text.
     return " ".join(_ARTICLE.sub(" ", unicodedata.normalize("NFKC", kept)).split())
 
@@ -43,10 +42,17 @@ def _fold(text: str) -> str:
     return unicodedata.normalize("NFKC", text).lower().translate(_DASHES)
 
 
-@functools.cache
-def _is_noise(char: str) -> bool:
-    category = unicodedata.category(char)
-    return char in string.punctuation or category[0] == "P" or category == "Cf"
+class _Noise(dict[int, int | None]):
+    """Drops punctuation and invisible characters; a character is looked up once."""
+
+    def __missing__(self, code: int) -> int | None:
+        category = unicodedata.category(chr(code))
+        noise = chr(code) in string.punctuation or category[0] == "P" or category == "Cf"
+        self[code] = None if noise else code
+        return self[code]
+
+
+_NOISE = _Noise()
 
 
 def exact_match(prediction: str, answers: tuple[str, ...]) -> float:

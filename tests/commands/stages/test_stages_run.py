@@ -27,17 +27,17 @@ LEARNING = """
 test_freq = 100
 save_freq = 100
 val.tasks = 224
-optim.lr = 7e-4
+optim.lr = 1e-3
 optim.warmup_steps = 1
+rollout.tasks = 16
 
 [[stages]]
 train = "memory"
-steps = 20
+steps = 16
 
 [[stages]]
 train = "answer"
 steps = 8
-rollout.tasks = 16
 """
 
 TINY = """

@@ -148,7 +148,7 @@ def document_features(chunks: Sequence[str]) -> dict[str, Column]:
         "different words": np.array([len(set(f)) / max(1, len(f)) for f in terms]),
         "digits": np.array([_share(body, str.isdigit) for body in bodies]),
         "capitals": np.array([_share(body, str.isupper) for body in bodies]),
-        "marks": np.array([_share(body, lambda c: not c.isalnum()) for body in bodies]),
+        "marks": np.array([_marks(body) / max(1, len(body)) for body in bodies]),
         "title ends in a number": np.array([_ends_in_number(title) for title in titles], float),
         "digits in the title": np.array([_share(title, str.isdigit) for title in titles]),
         "brackets in the title": np.array(["(" in title for title in titles], float),
@@ -195,3 +195,7 @@ NAMES: Mapping[tuple[str, bool], str] = MappingProxyType(
     }
 )
 """What rules are called that people know by a name: a feature, and whether its most is taken."""
+
+
+def _marks(text: str) -> int:
+    return len(text) - sum(map(str.isalnum, text))
