@@ -18,19 +18,15 @@ import asyncio
 import contextlib
 import io
 import shutil
-import signal
-import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import chronicle_table
-from benchmarks.squad import shared_gpu
+from benchmarks.squad import RECOLLECT, run, shared_gpu
 
-RECOLLECT = (sys.executable, "-m", "recollect")
 TEACHER = Path(__file__).with_name("chronicle_teacher.py")
 PART = 15_000_000
 """Bytes of one file of what is carried to another machine."""
@@ -74,25 +70,6 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
         tasks = ("--tasks", f"babilong:{kind}@{o.tokens}", "--tasks.folder", f"{o.data}/babilong")
         chosen[f"babilong_{kind}"] = Trained(f"babilong:{kind}", tasks, fold)
     return chosen
-
-
-async def run(log: Path, *command: object) -> None:
-    """Run one command, to its end or ours; Ctrl-C lets it keep what it has."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    started = time.perf_counter()
-    with log.open("a") as file:
-        process = await asyncio.create_subprocess_exec(
-            *map(str, command), stdout=file, stderr=subprocess.STDOUT
-        )
-        try:
-            status = await process.wait()
-        finally:
-            if process.returncode is None:
-                process.send_signal(signal.SIGINT)
-                await process.wait()
-    if status:
-        raise RuntimeError(f"a command failed with status {status}, see {log}")
-    print(f"{log.parent.name:20}{log.stem:14}{time.perf_counter() - started:6.0f} s", flush=True)
 
 
 def lengths(o: argparse.Namespace) -> Iterator[tuple[str, int, int]]:

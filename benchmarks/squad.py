@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -36,7 +37,7 @@ WARM_UP = Path(__file__).parents[1] / "scripts" / "warm_up_fold.py"
 
 
 async def run(log: Path, *command: object) -> None:
-    """Run one command, to its end or ours; what it prints goes into a file."""
+    """Run one command, to its end or ours; Ctrl-C lets it keep what it has."""
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with log.open("a") as file:
@@ -47,11 +48,11 @@ async def run(log: Path, *command: object) -> None:
             status = await process.wait()
         finally:
             if process.returncode is None:
-                process.terminate()
+                process.send_signal(signal.SIGINT)
                 await process.wait()
     if status:
         raise RuntimeError(f"a command failed with status {status}, see {log}")
-    print(f"{log.parent.name:8}{log.stem:10}{time.perf_counter() - started:6.0f} s", flush=True)
+    print(f"{log.parent.name:20}{log.stem:14}{time.perf_counter() - started:6.0f} s", flush=True)
 
 
 async def one_seed(options: argparse.Namespace, seed: int) -> None:
