@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from recollect.agents.base import Agent
+from recollect.agents.function import as_agent
 from recollect.config.modules import load
 from recollect.config.overlay import _value, to_table
-from recollect.config.parts import agent_named
+from recollect.config.parts import AGENTS, agent_named
+from recollect.config.presets import PRESETS
 from recollect.config.sources import sources
 from recollect.config.stored import own_sources
 from recollect.errors import UserError
@@ -250,3 +252,9 @@ def test_an_agent_of_a_package_by_path_imports_relatively(here):
     assert run(agent).answers == ["x", "x"]
     assert to_table(agent)["class"] == "pack.sub.agents:f"
     assert "pack/words.py" in {s.relative for s in sources([agent.function])}
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_can_take_the_place_of_every_presets(name: str):
+    for config in PRESETS.values():
+        assert type(agent_named(name, config.agent)) is type(as_agent(load(AGENTS[name])))

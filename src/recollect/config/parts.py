@@ -9,8 +9,8 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from recollect.agents.base import Agent, is_ours, part_name
 from recollect.agents.function import as_agent
@@ -173,17 +173,29 @@ def _named(what: str, name: str, known: Mapping[str, str], load: Loader) -> Any:
 def taken_over(agent: Any, fresh: Any) -> tuple[dict[str, Any], set[str]]:
     """Return the settings of an agent by another's names for them, and those it has no names for.
 
-    Prompts and tools are an agent's own, even where they have one name.
+    Prompts and tools are an agent's own, even where they have one name, and so is a value that the
+    other's setting of that name cannot have: a fold's order is no order of passages.
     """
     known = {spec.name for spec in fields(fresh)}
+    hints = get_type_hints(type(fresh))
     taken: dict[str, Any] = {}
     left: set[str] = set()
     for spec in fields(agent):
         value = getattr(agent, spec.name)
         name = spec.name if spec.name in known else OTHER_NAMES.get(spec.name, "")
         own_kind = is_dataclass(value) and name and type(value) is not type(getattr(fresh, name))
-        if name not in known or own_kind:
+        if name not in known or own_kind or not _fits(value, hints[name]):
             left.add(spec.name)
         else:
             taken[name] = value
     return taken, left
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a setting of this type can have a value; an unusual type takes any."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, part) for part in get_args(hint))
+    wanted = (int, float) if hint is float else hint
+    return hint not in (bool, int, float, str, NoneType) or isinstance(value, wanted)
