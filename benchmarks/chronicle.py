@@ -124,7 +124,8 @@ async def untrained(o: argparse.Namespace, name: str, model: Path) -> None:
     agents = ("fold", "full_context", "rag", "oracle")
     asked = f"chronicle:{','.join(EVERY)}"
     limits = ("--chunk-size", 256 + o.memory, "--max-memory-tokens", o.memory)
-    await measure(o, o.out / name, asked, "--agents", *agents, "--model", model, *limits)
+    pages = ("--set", "fold.chunk_size=none")  # as in training: a page at a time
+    await measure(o, o.out / name, asked, "--agents", *agents, "--model", model, *limits, *pages)
 
 
 async def everything(o: argparse.Namespace) -> None:

@@ -183,7 +183,7 @@ def gradient(trainer: Trainer, samples: Sequence[Sample]) -> int:
     plan = plan_micro_batches if trainer.share else plan_rows
     with trainer.model.training():
         for run in plan(samples, trainer.token_budget):
-            tokens += trainer._backward([Row(samples[i], weight) for i in run])[1]
+            tokens += trainer._backward([Row(samples[i], weight) for i in run])[2]
     return tokens
 
 
