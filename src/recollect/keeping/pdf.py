@@ -48,7 +48,7 @@ def pdf_text(path: Path, seconds: int = SECONDS) -> str:
 
 
 def main(path: str, seconds: str, memory: str) -> int:
-    """Write the text, or why there is none, to standard output."""
+    """Write the text to standard output, or the reason why it cannot be read."""
     # Without a hard limit beyond the soft one, the system sends SIGKILL, which says nothing.
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
     resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))

@@ -65,7 +65,7 @@ class _Seen:
 
     value: list[Candidates]
     asked: list[Candidates]
-    """Of the values only those that the documents of a text are asked for, here or elsewhere."""
+    """The values that the documents of a text are asked for, here or elsewhere."""
     kind: list[Candidates]
     document: list[Candidates]
     closed: bool
