@@ -67,7 +67,12 @@ def make_model(folder: Path, tasks: int = 1500, steps: int = 250) -> None:
 
 
 def settings(model: Path, seed: int, steps: int) -> TrainConfig:
-    """Return the run that learns by reward."""
+    """Return the run that learns by reward.
+
+    The warm model writes every program equally often. Its divergence is charged, and rollouts are
+    sampled hotter than held-out questions: otherwise a run may settle on one program for two kinds
+    of question, before it has seen what the other one earns.
+    """
     from benchmarks.recursive_tasks import AGENT, Lists
     from recollect.config.engine import OptimConfig
     from recollect.config.presets import preset
@@ -82,9 +87,10 @@ def settings(model: Path, seed: int, steps: int) -> TrainConfig:
         tasks=Lists(),
         agent=AGENT,
         reward=ProgramReward("boxed_match"),
-        rollout=RolloutConfig(tasks=32, n=8),
+        rollout=RolloutConfig(tasks=32, n=8, temperature=1.5),
+        loss=replace(demo.loss, kl_coef=0.15),
         optim=OptimConfig(lr=1e-3, warmup_steps=5, weight_decay=0.0),
-        updates_per_step=1,
+        updates_per_step=4,
         val=ValidationConfig(tasks=256, temperature=1.0),
         steps=steps,
         test_freq=steps,
@@ -149,7 +155,7 @@ def main() -> None:
     parser.add_argument("what", choices=("learn", "ruler"))
     parser.add_argument("--out", type=Path, default=Path("runs/recursive"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--tokens", type=int, nargs="+", default=[16384, 131072, 1048576])
     parser.add_argument("--tasks", type=int, default=4)
     options = parser.parse_args()

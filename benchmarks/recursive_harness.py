@@ -37,7 +37,7 @@ GROUPS = {"vt": "aggregation", "cwe": "aggregation", "fwe": "aggregation"}
 GROUPS |= {"qa_1": "documents", "qa_2": "documents"}
 
 Cells = dict[tuple[str, str], dict[str, list[Scored]]]
-"""By family and length, then by agent."""
+"""By family or kind and length, then by agent."""
 
 
 def readers(chunk: int, memory: int, answer: int) -> dict[str, Agent]:
@@ -74,33 +74,44 @@ def metric_of(task: str) -> int:
 
 
 def tables(result: recollect.EvalResult) -> Iterator[str]:
-    """Write a table by family, with intervals and costs, and one by kind."""
-    answers: dict[str, Cells] = {"family": {}, "kind": {}}
+    """Write a table by family, with intervals and costs, and one by kind, at every length."""
+    families: Cells = defaultdict(lambda: defaultdict(list))
+    kinds: dict[str, Cells] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for record in result.episodes:
         task, agent = record["task"], record["agent"]
+        kind, _, length = task.partition("@")
         for one in answerable(list(score_record(record, METRICS))):
             own = replace(one, scores=(one.scores[metric_of(task)],))
-            for level, key in (("family", family_of(task)), ("kind", (task, ""))):
-                answers[level].setdefault(key, defaultdict(list))[agent].append(own)
+            families[family_of(task)][agent].append(own)
+            kinds[kind][kind, length][agent].append(own)
     spent: dict[tuple[str, str, str], list[Cost]] = defaultdict(list)
     for cell in result.results.cells:
         spent[(*family_of(cell.task), cell.agent)].append(cell.cost)
-    yield "| tasks | length | agent | score | n | failed | tokens read | calls |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for (family, length), by_agent in answers["family"].items():
-        for agent in NAMES:
-            found, costs = score(by_agent[agent], 0), spent[family, length, agent]
-            episodes = sum(cost.episodes for cost in costs)
-            read = sum(cost.build_read + cost.answer_read for cost in costs) / BYTES / episodes
-            calls = sum(cost.calls for cost in costs) / episodes
-            yield (
-                f"| {family} | {length} | {agent} | {found.mean:.2f} [{found.low:.2f},"
-                f" {found.high:.2f}] | {found.n} | {found.n_failed} | {read:,.0f} | {calls:.1f} |"
-            )
-    yield "\n| task set | " + " | ".join(NAMES) + " |\n|" + "---|" * (1 + len(NAMES))
-    for (task, _), by_agent in answers["kind"].items():
-        shown = [f"{score(by_agent[agent], 0).mean:.2f}" for agent in NAMES]
-        yield f"| {task} | {' | '.join(shown)} |"
+    yield _line("tasks, length, n", NAMES) + "\n|" + "---|" * (1 + len(NAMES))
+    for (family, length), answers in families.items():
+        cells = [_cell(answers[agent], spent[family, length, agent]) for agent in NAMES]
+        yield _line(f"{family}, {length or 'as it is'}, {len(answers[NAMES[0]])}", cells)
+    yield "\n" + _line("kind", NAMES) + "\n|" + "---|" * (1 + len(NAMES))
+    for kind, lengths in kinds.items():
+        shown = [
+            ", ".join(f"{score(answers[agent], 0).mean:.2f}" for answers in lengths.values())
+            for agent in NAMES
+        ]
+        yield _line(kind, shown)
+
+
+def _line(first: str, cells: Sequence[str]) -> str:
+    return f"| {first} | {' | '.join(cells)} |"
+
+
+def _cell(answers: Sequence[Scored], costs: Sequence[Cost]) -> str:
+    """Write the score, the tokens read for a task, and its calls; name failures where there are."""
+    found, episodes = score(answers, 0), sum(cost.episodes for cost in costs)
+    read = sum(cost.build_read + cost.answer_read for cost in costs) / BYTES / episodes
+    calls = sum(cost.calls for cost in costs) / episodes
+    failed = f"; {found.n_failed} failed" if found.n_failed else ""
+    scored = f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    return f"{scored}; {read:,.0f}; {calls:.1f}{failed}"
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
-"""The recursive agent through the real loop: the same seed gives the same run, killed or not."""
+"""The recursive agent through the real loop: it learns, and a run is the same killed or not."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from benchmarks.recursive import make_model, settings
@@ -12,10 +13,30 @@ from recollect.train import saved_model
 from tests.train.test_prefetch import killed, run
 
 
-def test_a_run_with_programs_and_calls_is_the_same_when_killed(tmp_path):
-    make_model(tmp_path / "model", tasks=200, steps=60)
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model that writes every program equally often."""
+    folder = tmp_path_factory.mktemp("recursive") / "model"
+    make_model(folder, tasks=200, steps=60)
+    return folder
+
+
+def test_reward_teaches_which_program_fits(model, tmp_path):
     config = replace(
-        settings(tmp_path / "model", 0, 3),
+        settings(model, 0, 12),
+        rollout=RolloutConfig(tasks=12, n=8),
+        val=ValidationConfig(tasks=96, temperature=1.0),
+        save_freq=12,
+    )
+    rows = run(tmp_path / "run", config)
+    before, after = rows[0], rows[-1]
+    assert after["val/low"] > before["val/high"], (before["val/accuracy"], after["val/accuracy"])
+    assert after["score/broken"] < rows[1]["score/broken"]  # malformed programs are unlearned
+
+
+def test_a_run_with_programs_and_calls_is_the_same_when_killed(model, tmp_path):
+    config = replace(
+        settings(model, 0, 3),
         rollout=RolloutConfig(tasks=4, n=6),
         val=ValidationConfig(tasks=2, before_training=False),
         save_freq=1,
