@@ -55,5 +55,5 @@ def program_of(reply: str) -> str | None:
 
 
 def in_box(answer: str) -> str:
-    """Put an answer where every agent's answer is looked for."""
-    return answer if "\\boxed{" in answer else f"\\boxed{{{answer}}}"
+    """Put an answer where every agent's answer is looked for; where there is none, nothing."""
+    return answer if "\\boxed{" in answer or not answer.strip() else f"\\boxed{{{answer}}}"
