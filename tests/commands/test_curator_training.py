@@ -80,7 +80,8 @@ def test_killed_and_resumed_it_ends_the_same(whole, tmp_path):
 
 def test_the_reward_rises(tmp_path):
     """A few steps suffice: the intervals of the held-out reward before and after lie apart."""
-    finish(start(tmp_path, "--steps", "12", "--test-freq", "12", "--val.tasks", "128"))
+    sizes = ("--rollout.tasks", "16", "--val.tasks", "256")
+    finish(start(tmp_path, "--steps", "14", "--test-freq", "14", *sizes))
     rows = numbers(tmp_path / "curator")
     first, last = rows[0], rows[-1]
     assert last["val/reward/low"] > first["val/reward/high"] + 0.1
