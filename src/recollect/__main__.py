@@ -32,12 +32,30 @@ def _interrupt_soon(thread: int) -> None:
     signal.pthread_kill(thread, signal.SIGINT)
 
 
+def open_closed() -> None:
+    """Open standard streams that are closed: a run's own files would get their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))
+
+
 def main() -> int:
     """Run the command line; return its exit status."""
     sys.excepthook = crash
     sys.unraisablehook = unheard
+    open_closed()
+    try:
+        here = os.getcwd()
+    except OSError as error:  # neither a relative path nor torch can do without
+        sys.stderr.write(f"recollect: the current folder cannot be used: {error.strerror}\n")
+        sys.stderr.write("  fix: change to a folder that exists, then run the same command again\n")
+        return 2
     # `python -m` looks for modules in the current folder first, and may find a user's json.py.
-    if sys.path and sys.path[0] == os.getcwd():
+    if sys.path and sys.path[0] == here:
         del sys.path[0]
     try:
         import signal

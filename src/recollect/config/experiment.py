@@ -129,6 +129,8 @@ def read_experiment(path: Path) -> Experiment:
     """Read a file of settings; mistakes are reported with the file and the line."""
     file = read_settings_file(path.expanduser())
     table, folder = dict(file.table), file.path.parent
+    if not table:  # it would train the demo, which nobody has asked for
+        raise UserError(f"{file.path} is empty", 'write settings into it, such as preset = "demo"')
     _check_keys(file)
     seeds = _seeds(file, table.pop("seeds", None))
     grid = dict(_grid(file, table.pop("grid", {})))

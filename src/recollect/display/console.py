@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Iterable
 
@@ -18,6 +19,8 @@ def open_console(quiet: bool = False) -> Console:
         return Console(quiet=True, file=io.StringIO(), markup=False, emoji=False)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+    if not os.environ.get("COLUMNS", "0").strip("0"):  # a width of nothing shows nothing
+        os.environ.pop("COLUMNS", None)
     return _Console(markup=False, emoji=False)  # names of files and models are text, not orders
 
 

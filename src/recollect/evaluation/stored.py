@@ -7,41 +7,32 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-Count = Annotated[int, Field(ge=0, lt=1 << 62)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
+from recollect.runs.shape import Count, FailureShape, Integer, OpShape, QuestionShape, Shape, wrong
 
-
-class _Stored(BaseModel):
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
-class _Question(_Stored):
-    text: str
-    answers: list[str]
-    category: str = ""
-    evidence: list[int] = []
-    every: bool = False
-
-
-class _Failure(_Stored):
-    boundary: str
-    kind: str
-    message: str
-
-
-class _Context(_Stored):
+class _Context(Shape):
     role: str
-    question: int | None = None
+    question: Integer | None = None
     turns: list[tuple[Count, Count, str, str]]
+    label: str = ""
+    chunks: tuple[Count, Count] | None = None
+    counts: dict[str, Number] = Field(default_factory=dict)
 
 
-class _Episode(_Stored):
+class _Op(OpShape):
+    said: tuple[Count, Count] | None = None
+    """The context and the turn whose text it is."""
+
+
+class _Episode(Shape):
     id: str
     task: str
     agent: str
-    seed: int
+    seed: Integer
     index: Count
     task_id: str
     hash: str
@@ -49,23 +40,24 @@ class _Episode(_Stored):
     tokens: Count
     chunks: Count
     meta: dict[str, Any]
-    questions: Annotated[list[_Question], Field(min_length=1)]
+    questions: Annotated[list[QuestionShape], Field(min_length=1)]
     answers: list[str]
-    failure: _Failure | None
+    failure: FailureShape | None
     seconds: Number
-    told: dict[str, tuple[Count, Count]] = {}
+    told: dict[str, tuple[Count, Count]] = Field(default_factory=dict)
     memory: dict[str, Number]
+    ops: list[_Op] = Field(default_factory=list)
     contexts: list[_Context]
     run: Number
     at: Number
 
 
-class _Set(_Stored):
+class _Set(Shape):
     family: str
     primary: str
 
 
-class _Config(_Stored):
+class _Config(Shape):
     identity: dict[str, Any]
     commands: list[str]
     settings: dict[str, Any]
@@ -77,23 +69,18 @@ class _Config(_Stored):
 
 def wrong_episode(record: Any) -> str:
     """Say what is wrong with a line of episodes.jsonl; nothing if it can be scored."""
-    wrong = _wrong(_Episode, record)
-    if not wrong and record["failure"] is None:
+    found = wrong(_Episode, record)
+    said = [op["said"] for op in record.get("ops", ()) if op.get("said")] if not found else []
+    if any(at >= len(record["contexts"]) for at, _turn in said) or any(
+        turn >= len(record["contexts"][at]["turns"]) for at, turn in said
+    ):
+        return "an edit names a turn that is not there"
+    if not found and record["failure"] is None:
         answers, asked = len(record["answers"]), len(record["questions"])
         return "" if answers == asked else f"it has {answers} answers to {asked} questions"
-    return wrong
+    return found
 
 
 def wrong_config(config: Any) -> str:
     """Say what is wrong with an evaluation's config.json; nothing if it can be used."""
-    return _wrong(_Config, config)
-
-
-def _wrong(shape: type[_Stored], value: Any) -> str:
-    try:
-        shape.model_validate(value, strict=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        return f"{where}: {first['msg']}" if where else str(first["msg"])
-    return ""
+    return wrong(_Config, config)

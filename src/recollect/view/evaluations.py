@@ -15,13 +15,14 @@ from recollect.errors import UserError
 from recollect.evaluation.folder import EPISODES, read_config
 from recollect.evaluation.scoring import UNJUDGED, first_metric, score_record
 from recollect.evaluation.setup import open_set
+from recollect.evaluation.stored import wrong_episode
 from recollect.evaluation.texts import TaskText, measure
-from recollect.files import loads
 from recollect.foreign import one_line
 from recollect.metrics import SCORES
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.named import OPENERS, parse_specs
 from recollect.view.rows import Row, evaluation_heads, rows_of_evaluation
+from recollect.view.sources import checked
 from recollect.view.stored import Stored, of_evaluation
 
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError)
@@ -123,7 +124,8 @@ class EvaluationSource:
             start, end = self._places[n]
             with open(self.folder / EPISODES, "rb") as file:
                 file.seek(start)
-                return dict(loads(file.read(end - start)))
+                where = f"{self.folder / EPISODES}, byte {start}"
+                return checked(file.read(end - start), wrong_episode, where)
 
     def stored(self, n: int) -> Stored:
         """Return an episode, with its task's text if that can be made again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from recollect.errors import UserError
 from recollect.files import loads, read_json
 from recollect.foreign import one_line
+from recollect.runs.shape import wrong_episode, wrong_head
 from recollect.view.rows import NAME, Row, rows_of_run, run_heads
 from recollect.view.stored import Stored, of_run
 
@@ -104,6 +105,8 @@ class RunSource:
         places: list[tuple[Path, int]] = []
         try:
             for line, head in run_heads(path):
+                if found := wrong_head(head):
+                    raise ValueError(f"line {line + 1}: {found}")
                 rows += rows_of_run(len(self._places) + len(places), path, head)
                 places.append((path, line))
         except _DAMAGE as error:
@@ -124,7 +127,7 @@ class RunSource:
                         self._kept = (path, state, list(file))
                 except _DAMAGE as error:
                     raise UserError(f"{path} cannot be read: {error}", "restore it") from error
-            return dict(loads(self._kept[2][line]))
+            return checked(self._kept[2][line], wrong_episode, f"{path}, line {line + 1}")
 
     def place(self, n: int) -> tuple[str, int]:
         """Return the split and the step of an episode."""
@@ -148,6 +151,17 @@ class RunSource:
             own = next(row for row in self.rows if row["n"] == n)
             names = ("task", "step", "split", "forked")
             return sorted({r["n"] for r in self.rows if all(r[k] == own[k] for k in names)})
+
+
+def checked(line: bytes, wrong: Callable[[Any], str], where: str) -> dict[str, Any]:
+    """Return a stored episode; when it was listed, only the head of its line was read."""
+    try:
+        record = loads(line)
+    except ValueError as error:
+        raise UserError(f"{where} is damaged: {error}", "restore it from a copy") from error
+    if found := wrong(record):
+        raise UserError(f"{where} is damaged: {found}", "restore it from a copy")
+    return dict(record)
 
 
 def _order(path: Path) -> tuple[int, bool, str]:
