@@ -40,7 +40,8 @@ def open_closed() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
             os.set_inheritable(number, True)
-            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))
+            mode = "w" if number else "r"
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def main() -> int:

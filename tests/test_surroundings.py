@@ -1,0 +1,61 @@
+"""Odd surroundings of a command: closed streams, no width, a current folder that is gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.viewing import planted
+
+
+def recollect(command: str, folder: Path, **environment: str) -> tuple[int, str, str]:
+    """Run a shell's line in which RECOLLECT is the program."""
+    own = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+    line = command.replace("RECOLLECT", f"{sys.executable} -m recollect")
+    ran = subprocess.run(["bash", "-c", line], cwd=folder, env=own, capture_output=True, timeout=60)
+    return ran.returncode, ran.stdout.decode(), ran.stderr.decode()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    metrics = planted(folder) / "metrics.jsonl"
+    counted = '"val/n": 6, "val/failed": 1, "val/accuracy"'
+    metrics.write_text(metrics.read_text().replace('"val/accuracy"', counted))
+    return folder
+
+
+def test_closed_streams_are_neither_a_traceback_nor_a_damaged_file(runs):
+    for closed in (">&-", "<&- >&- 2>&-"):
+        assert recollect(f"RECOLLECT report planted {closed}", runs) == (0, "", "")
+    text = (runs / "planted" / "report.md").read_text()
+    assert text.startswith("#")
+    status, _, said = recollect("RECOLLECT ask - 'Who is it?' --model x <&-", runs)
+    assert status == 2 and "there is no text in -" in said and "Traceback" not in said
+
+
+def test_a_width_of_nothing_is_no_width(runs):
+    plain = recollect("RECOLLECT runs .", runs)
+    assert plain[0] == 0 and "planted" in plain[1]
+    for width in ("0", "-5", "abc", ""):
+        assert recollect("RECOLLECT runs .", runs, COLUMNS=width) == plain
+    assert recollect("RECOLLECT runs .", runs, TERM="dumb", LC_ALL="C")[0] == 0
+
+
+def test_a_current_folder_that_is_gone_is_one_message(tmp_path):
+    (tmp_path / "gone").mkdir()
+    line = "rmdir ../gone; RECOLLECT doctor"
+    status, out, said = recollect(line, tmp_path / "gone")
+    assert (status, out) == (2, "") and "Traceback" not in said
+    assert said.startswith("recollect: the current folder cannot be used") and "fix: " in said
+
+
+def test_names_are_shown_as_they_are_and_never_read_as_markup(runs, tmp_path):
+    (tmp_path / "[").mkdir()
+    (tmp_path / "[" / "red].txt").write_text("Anna keeps the key.")
+    status, out, said = recollect("RECOLLECT ask . 'Who is it?' --model nowhere", tmp_path)
+    assert status == 2 and "[/red].txt" in out and "nowhere" in said and "Traceback" not in said
