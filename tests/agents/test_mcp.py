@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -167,3 +168,69 @@ def test_mistakes_about_a_server_are_one_message(hostile, tmp_path):
 
 def children() -> set[str]:
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+class Lists:
+    """A server's side of a session that lists these tools."""
+
+    def __init__(self, *tools: object) -> None:
+        self.tools = tools
+
+    async def list_tools(self) -> Lists:
+        return self
+
+
+def listed(schema: object, name: str = "look", description: str = "") -> SimpleNamespace:
+    return SimpleNamespace(name=name, description=description, input_schema=schema)
+
+
+def deep(levels: int) -> dict[str, object]:
+    schema: dict[str, object] = {}
+    for _ in range(levels):
+        schema = {"a": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        listed({}, "two words"),
+        listed({}, "\x1b[31mred"),
+        listed({}, "x" * 65),
+        listed({}, "\ud800"),
+        listed({}, ""),
+        listed([1]),
+        listed("text"),
+        listed({"properties": []}),
+        listed({"required": "at"}),
+        listed({"properties": {"at": {"description": "x" * 30_000}}}),
+        listed(deep(100_000)),
+    ],
+)
+def test_a_schema_or_a_name_that_is_none_is_refused_in_one_message(tool):
+    connection = McpServer(("server",)).connect()
+    with pytest.raises(UserError, match="cannot be shown to a model") as raised:
+        asyncio.run(connection._listed(Lists(tool)))
+    said = str(raised.value)
+    assert len(said) < 600 and "\x1b" not in said and said.encode()
+
+
+def test_a_server_s_descriptions_and_numbers_of_tools_are_cut():
+    tools = [listed({}, f"tool{i}", "\x1b[2Jlook\u202e " * 9999) for i in range(500)]
+    found = asyncio.run(McpServer(("server",), max_tools=7).connect()._listed(Lists(*tools)))
+    assert len(found) == 7
+    assert all(len(t.description) <= 2000 and "\x1b" not in t.description for t in found)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("http://user:hushhush1@host/mcp", "http://host/mcp?api_key=hushhush1"),
+        *("file:///etc/passwd", "ftp://host/mcp", "host:8000/mcp", "http://", "http://[::1/mcp"),
+        *("http://host:99999/mcp", "http://ho st/mcp", "http://host/\nX-Header: 1"),
+    ],
+)
+def test_addresses_that_are_none_or_hold_a_secret_are_refused(url):
+    with pytest.raises(UserError) as raised:
+        McpServer(url=url)
+    assert "hushhush1" not in str(raised.value) and "\n" not in raised.value.what

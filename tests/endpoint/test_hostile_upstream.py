@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from recollect.cli import main
 from recollect.endpoint import upstream
 from recollect.endpoint.answers import Answer
+from recollect.endpoint.app import _limit
 from recollect.endpoint.folding import Folded
 from recollect.endpoint.upstream import UpstreamAnswers
 from recollect.serve.refusal import Refusal
@@ -109,3 +111,36 @@ def test_odd_values_in_a_stream_are_no_failure():
     parts += [b'data: {"choices": [{"delta": {"content": "\xff"}}]}\r\n\r\n', b"data: [DONE]\n\n"]
     chunks, texts = answered(HEAD + b"\r\n" + b"".join(parts), stream=True)
     assert texts == ["aaaaaa\ufffd", "b"] and len(chunks) == len(parts) - 1
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://user:hushhush1@127.0.0.1:1/v1", "password or a key"),
+        ("http://127.0.0.1:1/v1?api_key=hushhush1", "password or a key"),
+        ("ftp://127.0.0.1/v1", "not the address"),
+        ("file:///etc/passwd", "not the address"),
+        ("http://127.0.0.1:99999/v1", "not the address"),
+        ("http://[::1/v1", "not the address"),
+        ("http://127.0.0.1:1/v1\r\nX-Header: 1", "not the address"),
+    ],
+)
+def test_an_upstream_s_address_is_checked_and_its_secrets_are_not_repeated(
+    url, says, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", "--upstream", url, "--agent", "fold", "--port", "0"]) == 2
+    said = capsys.readouterr()
+    assert says in " ".join(said.err.split()) and "hushhush1" not in said.err + said.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_list_of_items_has_a_limit_that_is_a_number():
+    class Asked:
+        def __init__(self, limit: str) -> None:
+            self.query_params = {"limit": limit}
+
+    assert _limit(Asked("7")) == 7
+    for wrong in ("0", "-1", "1001", "x", "", "1" + "0" * 5000, "00000001" + "9" * 5000):
+        with pytest.raises(Refusal, match="limit"):
+            _limit(Asked(wrong))

@@ -21,6 +21,7 @@ from recollect.chat.tools import Tool, ToolFailed
 from recollect.errors import UserError, boundary
 from recollect.foreign import has_credentials, redact, shown
 from recollect.packaging import install
+from recollect.policies.client import is_address
 
 T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -59,6 +60,11 @@ class McpServer:
         if bool(self.command) == bool(self.url):
             raise UserError(
                 "an MCP server has either a command or an address", "set one of command and url"
+            )
+        if self.url and not is_address(self.url):
+            raise UserError(
+                f"{redact(self.url)!r} is not the address of a server",
+                "write it like http://localhost:8000/mcp",
             )
         if has_credentials(self.url):
             raise UserError(

@@ -62,7 +62,7 @@ class Endpoint:
     """Seconds it then has to come back before the run is stopped."""
 
     def __post_init__(self) -> None:
-        if not _is_address(self.url):
+        if not is_address(self.url):
             raise UserError(
                 f"{self.url!r} is not the address of a server",
                 "write it like http://localhost:8000/v1",
@@ -81,7 +81,10 @@ class Endpoint:
             )
 
 
-def _is_address(url: str) -> bool:
+def is_address(url: str) -> bool:
+    """Tell the address of a server from any other text."""
+    if not url.isprintable() or " " in url:
+        return False
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
