@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 import random
 from collections.abc import Iterator
@@ -18,6 +19,11 @@ from tests.support.viewing import planted, viewing
 from tests.support.wire_fuzz import nearly_http, throw
 
 TRIES = 60
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+)
+BOMB = gzip.compress(bytes(1 << 22))
 CASES = {
     "a bad chunk behind a head that is refused": [
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -32,6 +38,30 @@ CASES = {
         b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
     ],
+    "a length and chunks": [
+        POST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    ],
+    "two lengths": [POST + b"Content-Length: 2\r\nContent-Length: 40\r\n\r\n{}" + GET],
+    "a length with a sign": [POST + b"Content-Length: +2\r\n\r\n{}" + GET],
+    "two codings": [POST + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + GET],
+    "a header that is folded": [b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n"],
+    "a space before the colon": [POST + b"Content-Length : 2\r\n\r\n{}"],
+    "lines that end with LF alone": [b"GET /health HTTP/1.1\nHost: localhost\n\n"],
+    "two hosts": [b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: other\r\n\r\n"],
+    "an address as target": [b"GET http://other/health HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+    "a tunnel": [b"CONNECT other:80 HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+    "a hundred requests in one piece": [GET * 100],
+    "a body that is only sent if it is wanted": [
+        POST + b"Content-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n",
+    ],
+    "a packed body": [
+        POST + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s" % (len(BOMB), BOMB),
+    ],
+    "trailers without end": [
+        POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + b"X-More: 1\r\n" * 9999,
+    ],
+    "headers without number": [b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * 5000 + b"\r\n"],
+    "HTTP of another time": [b"GET /health\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
 }
 
 
