@@ -225,7 +225,7 @@ def test_a_server_s_descriptions_and_numbers_of_tools_are_cut():
 @pytest.mark.parametrize(
     "url",
     [
-        *("http://user:hushhush1@host/mcp", "http://host/mcp?api_key=hushhush1"),
+        *("http://me:hush@host/mcp", "http://host/mcp?api_key=hush"),
         *("file:///etc/passwd", "ftp://host/mcp", "host:8000/mcp", "http://", "http://[::1/mcp"),
         *("http://host:99999/mcp", "http://ho st/mcp", "http://host/\nX-Header: 1"),
     ],
@@ -233,4 +233,4 @@ def test_a_server_s_descriptions_and_numbers_of_tools_are_cut():
 def test_addresses_that_are_none_or_hold_a_secret_are_refused(url):
     with pytest.raises(UserError) as raised:
         McpServer(url=url)
-    assert "hushhush1" not in str(raised.value) and "\n" not in raised.value.what
+    assert "hush" not in str(raised.value) and "\n" not in raised.value.what

@@ -116,8 +116,8 @@ def test_odd_values_in_a_stream_are_no_failure():
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://user:hushhush1@127.0.0.1:1/v1", "password or a key"),
-        ("http://127.0.0.1:1/v1?api_key=hushhush1", "password or a key"),
+        ("http://me:hush@127.0.0.1:1/v1", "password or a key"),
+        ("http://127.0.0.1:1/v1?api_key=hush", "password or a key"),
         ("ftp://127.0.0.1/v1", "not the address"),
         ("file:///etc/passwd", "not the address"),
         ("http://127.0.0.1:99999/v1", "not the address"),
@@ -131,7 +131,7 @@ def test_an_upstream_s_address_is_checked_and_its_secrets_are_not_repeated(
     monkeypatch.chdir(tmp_path)
     assert main(["serve", "--upstream", url, "--agent", "fold", "--port", "0"]) == 2
     said = capsys.readouterr()
-    assert says in " ".join(said.err.split()) and "hushhush1" not in said.err + said.out
+    assert says in " ".join(said.err.split()) and "hush" not in said.err + said.out
     assert not list(tmp_path.iterdir())
 
 
