@@ -55,5 +55,5 @@ def program_of(reply: str) -> str | None:
 
 
 def in_box(answer: str) -> str:
-    """Put an answer where every agent's answer is looked for; where there is none, nothing."""
+    """Put an answer where every agent's answer is looked for; an empty one needs no box."""
     return answer if "\\boxed{" in answer or not answer.strip() else f"\\boxed{{{answer}}}"
