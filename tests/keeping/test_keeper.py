@@ -40,11 +40,11 @@ class Sum:
         return f"{kept}{section.split()[0]};"
 
 
-def keeper(shelf: Shelf, policy=None, agent=None) -> tuple[Keeper, Sum]:
+def keeper(shelf: Shelf, policy=None, agent=None, root="") -> tuple[Keeper, Sum]:
     script = policy or Sum()
     model = ScriptedPolicy.model(script)
     agent = agent or FoldAgent(200, 100, 100, query_aware=False)
-    return Keeper(agent, {"memory": model, "answer": model}, shelf), script
+    return Keeper(agent, {"memory": model, "answer": model}, shelf, root=root), script
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 1000])

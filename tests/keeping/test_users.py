@@ -11,15 +11,22 @@ import time
 import pytest
 
 from recollect.errors import UserError
-from recollect.keeping.keeper import memory_text
+from recollect.keeping.keeper import Keeper, memory_text
 from recollect.keeping.shelf import Shelf
 from recollect.keeping.users import Users
 from recollect.keeping.windows import Item
 from tests.keeping.test_keeper import keeper, words
 
+FIRST = keeper(Shelf())[0]
+
+
+def beside(shelf: Shelf) -> Keeper:
+    """Return a keeper of the same agent, which an endpoint also names once and not for each."""
+    return keeper(shelf, root=FIRST.root)[0]
+
 
 def opened(folder) -> Users:
-    return Users(folder, lambda shelf: keeper(shelf)[0])
+    return Users(folder, beside)
 
 
 def test_two_hundred_users_at_once_are_never_mixed(tmp_path):
@@ -55,7 +62,7 @@ def test_forgetting_equals_never_having_seen(tmp_path):
         while user.items:
             gone = rng.choice(user.items)
             kept = asyncio.run(user.forget(gone.id))
-            never = keeper(Shelf())[0]
+            never = beside(Shelf())
             rest = [Item(item.text) for item in user.items]
             assert kept.hash == asyncio.run(never.read(rest)).hash
             mark = gone.text.split()[0]
@@ -111,6 +118,6 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path):
         user = users[f"user {name}"]
         texts = [item.text.split()[0] for item in user.items]
         assert texts == [f"u{name}i{i}" for i in range(len(texts))] and len(texts) > last
-        never = keeper(Shelf())[0]
+        never = beside(Shelf())
         rest = [Item(item.text) for item in user.items]
         assert asyncio.run(user.memory()).hash == asyncio.run(never.read(rest)).hash
