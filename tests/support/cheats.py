@@ -57,6 +57,10 @@ def _boxes_in_a_box(asked: Asked) -> str:
     return "\\boxed{" + " ".join(f"\\boxed{{{c}}}" for c in asked.candidates) + "}"
 
 
+def _each(form: str, asked: Asked, between: str = " ") -> str:
+    return between.join(form.format(candidate) for candidate in asked.candidates)
+
+
 def _alike(text: str) -> str:
     """Write Latin letters as Cyrillic ones that look the same."""
     return text.translate(str.maketrans("aceopxy", "асеорху"))
@@ -114,6 +118,28 @@ CHEATS: dict[str, Cheat] = {
     "the last sentence of the context": lambda a: a.text.strip().rpartition(". ")[2],
     "the last word of the context": lambda a: (a.text.split() or [""])[-1],
     "the question and all": lambda a: f"{a.question.text} {', '.join(a.candidates)}",
+    "all joined by and": lambda a: " and ".join(a.candidates),
+    "all joined by small words": lambda a: " of the ".join(a.candidates),
+    "all joined in another language": lambda a: " oder ".join(a.candidates),
+    "all without a space": lambda a: "".join(a.candidates),
+    "all with combining marks": lambda a: ", ".join("\u0301".join(c) for c in a.candidates),
+    "a final answer for each, on one line": lambda a: _each("Final answer: {}.", a),
+    "an answer for each, on one line": lambda a: _each("The answer is {}.", a),
+    "each of them denied": lambda a: _each("Not {},", a),
+    "all as a JSON list in a box": lambda a: f"\\boxed{{{json.dumps(a.candidates)}}}",
+    "all as rows of a table": lambda a: "| answer |\n|---|\n" + _each("| {} |", a, "\n"),
+    "all as styled text in a box": lambda a: "\\boxed{" + _each("\\text{{{}}}", a) + "}",
+    "all in a box that does not end": lambda a: "\\boxed{" + ", ".join(a.candidates),
+    "all behind a comment": lambda a: f"<!-- {', '.join(a.candidates)} --> ?",
+    "all after much talk": lambda a: (
+        "Let me think. " * 500 + f"\nAnswer: {', '.join(a.candidates)}"
+    ),
+    "half of them": lambda a: ", ".join(a.candidates[::2]),
+    "all as a regular expression": lambda a: f"({'|'.join(a.candidates)})",
+    "yes, no": lambda a: "yes, no",
+    "no, with a reason for yes": lambda a: "No. Yes, because the text says so.",
+    "not enough information": lambda a: "There is not enough information in the text.",
+    "all different words of the context": lambda a: " ".join(dict.fromkeys(a.text.split())),
     "nothing": lambda a: "",
     "an article": lambda a: "the",
     "an empty box": lambda a: "\\boxed{}",
