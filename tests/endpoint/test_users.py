@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -237,3 +238,83 @@ def test_who_leaves_stops_the_reading(tmp_path, server):
 
     with started(tmp_path, "--upstream", server.url, *FEW) as running:
         asyncio.run(leave(running))
+
+
+def test_strange_conversations_are_read_or_refused_by_name(tmp_path, server):
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    call = {"name": "look", "arguments": '{"at": "' + "x y " * 250_000 + '"}'}
+    tool = {"id": "c", "type": "function", "function": call}
+    with (
+        started(tmp_path, "--upstream", server.url, *FEW) as running,
+        OpenAI(base_url=running.url, api_key="none", max_retries=0, timeout=120) as client,
+    ):
+
+        def ask(*messages: Any, **settings: Any) -> Any:
+            return client.chat.completions.create(model="scripted", messages=messages, **settings)
+
+        for many, says in ((70_000, "at most 65536 messages"), (200_000, "names in them")):
+            with pytest.raises(openai.APIStatusError, match=says) as raised:
+                ask(*[said("user", "hi")] * many, user="crowd")
+            assert raised.value.status_code == 413
+        # A call of 1 MB is read into the memory, and its result stays behind it.
+        reply = ask(
+            said("user", "Look."),
+            {"role": "assistant", "content": None, "tool_calls": [tool]},
+            {"role": "tool", "tool_call_id": "c", "content": "factseen"},
+            said("user", [picture, {"type": "text", "text": "What is factseen?"}]),
+            user="tools",
+        )
+        assert reply.recollect["tokens_read"] > 300_000 and "factseen" in str(reply.choices)
+        sent = server.chats[-1]["messages"]
+        assert sent[-1]["content"][0] == picture and len(str(sent)) < 3 * 1024
+        # A name with the characters of a path is a name, and stays inside the folder.
+        for user in ("../../../escaped", "/etc/escaped", "..", "a\\b", "con:"):
+            assert ask(*conversation(6, "path"), user=user).recollect["user"] == user
+        assert not [path for path in tmp_path.rglob("*") if "escaped" in path.name]
+        names = {path.name for path in (tmp_path / "memories" / "users").iterdir()}
+        assert all(len(name) == 32 for name in names if not name.startswith("."))
+
+
+def test_two_requests_of_one_user_read_once(tmp_path, server):
+    async def twice(running: Started) -> list[Any]:
+        async with client_of(running) as client:
+            talk = conversation(20, "twin")
+            ask = dict(model="scripted", messages=talk, user="twin")
+            return await asyncio.gather(*(client.chat.completions.create(**ask) for _ in range(8)))
+
+    with started(tmp_path, "--upstream", server.url, *FEW) as running:
+        before = len(server.readings)
+        replies = asyncio.run(twice(running))
+    calls = sorted(reply.recollect["reading"]["calls"] for reply in replies)
+    assert calls[:7] == [0] * 7 and calls[7] == len(server.readings) - before > 3
+    assert len({reply.recollect["memory"]["hash"] for reply in replies}) == 1
+
+
+def test_damaged_files_hurt_one_user_and_the_log_says_what_to_do(tmp_path, server):
+    def ask(running: Started, user: str) -> Any:
+        with OpenAI(base_url=running.url, api_key="none", max_retries=0) as client:
+            talk = conversation(8, user)
+            return client.chat.completions.create(model="scripted", messages=talk, user=user)
+
+    with started(tmp_path, "--upstream", server.url, *FEW) as running:
+        before = {user: ask(running, user).recollect["memory"] for user in ("hurt", "well")}
+        running.kill()
+    owner = {
+        json.loads(path.read_text())["name"]: path.parent
+        for path in (tmp_path / "memories" / "users").glob("*/user.json")
+    }
+    states = sorted((owner["hurt"] / "states").glob("*.json"))
+    whole = [path.read_bytes() for path in states]
+    for path in states:
+        path.write_bytes(path.read_bytes()[:-7] + b"\x00\xff")
+    with started(tmp_path, "--upstream", server.url, *FEW) as running:
+        with pytest.raises(openai.InternalServerError, match="the server's log says why"):
+            ask(running, "hurt")
+        said_so = running.log.read_text()
+        assert any(path.name in said_so for path in states) and "Traceback" not in said_so
+        assert ask(running, "well").recollect["memory"] == before["well"]
+        for path in states:  # as the log says: what it holds is read again
+            path.unlink()
+        again = ask(running, "hurt").recollect
+        assert again["memory"] == before["hurt"] and again["reading"]["calls"] > 0
+        assert sorted(path.read_bytes() for path in states if path.exists()) == sorted(whole)

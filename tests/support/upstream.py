@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import Any
+
+from tests.support.loopback import JsonHandler, served
 
 FACT = re.compile(r"\bfact\w+")
 Reply = Callable[[dict[str, Any]], dict[str, Any]]
@@ -56,18 +57,18 @@ def remembered(prompt: str) -> str:
 def upstream(window: int = 2048) -> Iterator[Upstream]:
     """Serve until the block ends."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             entry = {"id": "scripted", "object": "model", "max_model_len": window}
-            self._send(200, {"object": "list", "data": [entry]})
+            self.send(200, {"object": "list", "data": [entry]})
 
         def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            request = self.request_json()
             server.keys.add(self.headers.get("Authorization", ""))
             if "messages" not in request:
-                return self._send(404, {"error": {"message": "only chats are served"}})
+                return self.send(404, {"error": {"message": "only chats are served"}})
             if server.fault and "<section>" not in str(request["messages"][-1]["content"]):
                 return self._fail(server.fault)
             message = server.body(request)
@@ -79,7 +80,7 @@ def upstream(window: int = 2048) -> Iterator[Upstream]:
             usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
             head = {"id": "1", "object": "chat.completion", "created": 0, "model": "scripted"}
             choices = [{"index": i, **choice} for i in range(n)]
-            self._send(200, {**head, "choices": choices, "usage": usage})
+            self.send(200, {**head, "choices": choices, "usage": usage})
 
         def _stream(self, request: dict[str, Any], message: dict[str, Any]) -> None:
             head = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
@@ -102,7 +103,7 @@ def upstream(window: int = 2048) -> Iterator[Upstream]:
 
         def _fail(self, fault: str) -> None:
             if fault.isdecimal():
-                return self._send(int(fault), {"error": {"message": "no", "code": "because"}})
+                return self.send(int(fault), {"error": {"message": "no", "code": "because"}})
             if fault == "hang":
                 server.ended.wait(20)
                 self.close_connection = True
@@ -111,7 +112,7 @@ def upstream(window: int = 2048) -> Iterator[Upstream]:
                 self.close_connection = True
                 return
             if fault == "html":
-                return self._raw(b"<html>busy</html>")
+                return self.send_raw(b"<html>busy</html>")
             self._events()
             if fault == "garbage":
                 self._piece(b"\x00\xff not an event\n")
@@ -132,32 +133,9 @@ def upstream(window: int = 2048) -> Iterator[Upstream]:
         def _piece(self, data: bytes) -> None:
             self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
-        def _send(self, status: int, body: Any) -> None:
-            self._raw(json.dumps(body).encode(), status)
-
-        def _raw(self, data: bytes, status: int = 200) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    http = _Server(("127.0.0.1", 0), Handler)
-    server = Upstream(f"http://127.0.0.1:{http.server_address[1]}/v1")
-    thread = Thread(target=http.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.ended.set()
-        http.shutdown()
-        http.server_close()
-        thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 512
-    daemon_threads = True
+    server = Upstream("")
+    with served(Handler) as server.url:
+        try:
+            yield server
+        finally:
+            server.ended.set()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from recollect.concurrency import apart
 from recollect.endpoint.conversation import Conversation, Message, Said, read_conversation, text_of
 from recollect.endpoint.memories import Memories
 from recollect.endpoint.plan import Plan, make_plan
@@ -26,6 +27,8 @@ WRAPPED = 48
 """Tokens around a memory."""
 PART = 1024
 """Tokens of an image or another part that is not text."""
+MANY = 512
+"""Messages that are read apart from what serves others."""
 PIECE = 1 << 14
 """Characters that are counted before others have their turn."""
 COUNTED = 1 << 16
@@ -65,7 +68,7 @@ class Folding:
 
     async def fold(self, body: dict[str, Any], user: str) -> Folded:
         """Keep what does not fit, in the memory of the user, and return what is sent."""
-        conversation = read_conversation(body.get("messages"))
+        conversation = await _read(body.get("messages"))
         reply = min(_limit(body) or self.usual_reply, self.window // 2)
         room = self.window - reply - AROUND - await self._tools(body)
         forgotten = self.memories.forgotten(user)
@@ -140,6 +143,13 @@ class Folding:
             total += self.count(text[at : at + PIECE])
             await asyncio.sleep(0)
         return total
+
+
+async def _read(sent: Any) -> Conversation:
+    """Read a conversation; others are served while thousands of messages are hashed."""
+    if isinstance(sent, list) and len(sent) > MANY:
+        return await apart(lambda: read_conversation(sent))
+    return read_conversation(sent)
 
 
 def _head_limits(head: Sequence[Said], sizes: Sequence[int], room: int) -> dict[str, int]:

@@ -19,7 +19,7 @@ OPENED = 1 << 14
 """Lists and objects in one body ..."""
 KEYS = 1 << 14
 """... and names in its objects."""
-FOLDED = 1 << 17
+FOLDED = 1 << 18
 """Values, lists and names of a conversation that may be longer than the window."""
 DIGITS = 64
 """Digits of a number."""
