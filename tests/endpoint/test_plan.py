@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from recollect.endpoint.conversation import read_conversation
 from recollect.endpoint.plan import make_plan
+from recollect.endpoint.prompt import messages
 
 ROLES = st.sampled_from(["user", "assistant", "tool"])
 TALKS = st.lists(st.tuples(ROLES, st.integers(1, 400)), min_size=1, max_size=40)
@@ -46,3 +47,12 @@ def test_ids_name_a_message_by_all_before_it_but_the_system():
     second = read_conversation([{"role": "system", "content": "Tuesday"}, *talk])
     assert [one.id for one in first.said] == [one.id for one in second.said]
     assert first.said[0].id != first.said[1].id and first.said[0].content == first.said[1].content
+
+
+def test_a_short_text_with_large_pictures_stays_as_it_is():
+    pictures = [{"type": "image_url"}] * 3
+    content = [*pictures, {"type": "text", "text": "What is this?"}]
+    (one,) = read_conversation([{"role": "user", "content": content}]).said
+    assert messages([], [one], {one.id: 99}, "", len) == [one.message]
+    [cut] = messages([], [one], {one.id: 20}, "", len)
+    assert cut["content"][1:] == pictures

@@ -240,22 +240,24 @@ def test_who_leaves_stops_the_reading(tmp_path, server):
         asyncio.run(leave(running))
 
 
-def test_strange_conversations_are_read_or_refused_by_name(tmp_path, server):
+def test_strange_conversations_are_read_or_refused_by_name(tmp_path):
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     call = {"name": "look", "arguments": '{"at": "' + "x y " * 250_000 + '"}'}
     tool = {"id": "c", "type": "function", "function": call}
     with (
-        started(tmp_path, "--upstream", server.url, *FEW) as running,
+        upstream(32768) as server,
+        started(tmp_path, "--upstream", server.url, "--set", "chunk_size=28000") as running,
         OpenAI(base_url=running.url, api_key="none", max_retries=0, timeout=120) as client,
     ):
 
         def ask(*messages: Any, **settings: Any) -> Any:
             return client.chat.completions.create(model="scripted", messages=messages, **settings)
 
-        for many, says in ((70_000, "at most 65536 messages"), (200_000, "names in them")):
-            with pytest.raises(openai.APIStatusError, match=says) as raised:
-                ask(*[said("user", "hi")] * many, user="crowd")
-            assert raised.value.status_code == 413
+        crowd = b'{"messages": [' + b'{"role":"user","content":"hi"},' * 70_000 + b"{}]}"
+        json_sent = {"content-type": "application/json"}
+        url = running.url + "/chat/completions"
+        refused = httpx.post(url, content=crowd, headers=json_sent, timeout=60)
+        assert refused.status_code == 413 and "at most 65536 messages" in refused.text
         # A call of 1 MB is read into the memory, and its result stays behind it.
         reply = ask(
             said("user", "Look."),
@@ -266,28 +268,14 @@ def test_strange_conversations_are_read_or_refused_by_name(tmp_path, server):
         )
         assert reply.recollect["tokens_read"] > 300_000 and "factseen" in str(reply.choices)
         sent = server.chats[-1]["messages"]
-        assert sent[-1]["content"][0] == picture and len(str(sent)) < 3 * 1024
+        assert sent[-1]["content"][0] == picture and len(str(sent)) < 3 * 32768
         # A name with the characters of a path is a name, and stays inside the folder.
-        for user in ("../../../escaped", "/etc/escaped", "..", "a\\b", "con:"):
-            assert ask(*conversation(6, "path"), user=user).recollect["user"] == user
+        for user in ("../../../escaped", "/etc/escaped", "..", "a\\b"):
+            reply = ask(said("user", "so it is " * 12_000), said("user", "Is it?"), user=user)
+            assert reply.recollect["memory"]["items"] == 1
         assert not [path for path in tmp_path.rglob("*") if "escaped" in path.name]
         names = {path.name for path in (tmp_path / "memories" / "users").iterdir()}
         assert all(len(name) == 32 for name in names if not name.startswith("."))
-
-
-def test_two_requests_of_one_user_read_once(tmp_path, server):
-    async def twice(running: Started) -> list[Any]:
-        async with client_of(running) as client:
-            talk = conversation(20, "twin")
-            ask = dict(model="scripted", messages=talk, user="twin")
-            return await asyncio.gather(*(client.chat.completions.create(**ask) for _ in range(8)))
-
-    with started(tmp_path, "--upstream", server.url, *FEW) as running:
-        before = len(server.readings)
-        replies = asyncio.run(twice(running))
-    calls = sorted(reply.recollect["reading"]["calls"] for reply in replies)
-    assert calls[:7] == [0] * 7 and calls[7] == len(server.readings) - before > 3
-    assert len({reply.recollect["memory"]["hash"] for reply in replies}) == 1
 
 
 def test_damaged_files_hurt_one_user_and_the_log_says_what_to_do(tmp_path, server):

@@ -46,7 +46,10 @@ def _within(said: Said, limit: int | None, count: Count) -> Message:
     """Return a message, or its beginning and its end: a question may be in either."""
     if limit is None:
         return said.message
-    return shortened(said.message, ends(text_of(said.message), limit - EACH, GAP, count))
+    text = text_of(said.message)
+    if len(text) <= limit * 8 and count(text) <= limit - EACH:  # its pictures are too large
+        return said.message
+    return shortened(said.message, ends(text, limit - EACH, GAP, count))
 
 
 def ends(text: str, limit: int, gap: str, count: Count) -> str:
