@@ -220,7 +220,7 @@ def loads_toml(text: str) -> dict[str, Any]:
 def read_json(path: Path, fix: str) -> dict[str, Any]:
     """Read a file that holds one JSON object, or say what is wrong with it."""
     try:
-        found = loads(_read(path))
+        found = loads(read_file(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UserError(f"{path} cannot be read: {why}", fix) from error
@@ -229,8 +229,9 @@ def read_json(path: Path, fix: str) -> dict[str, Any]:
     return found
 
 
-def _read(path: Path) -> bytes:
-    if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+def read_file(path: Path) -> bytes:
+    """Read a whole file; a pipe in its place would be waited for, a device has no end."""
+    if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a file", str(path))
     return path.read_bytes()
 

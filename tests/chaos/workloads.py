@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +84,10 @@ def stages() -> Workload:
 
     def arguments(folder: Path) -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "file.toml").write_text(STAGES)
-        return ["stages", str(folder / "file.toml"), "--folder", str(folder)]
+        file = folder / "file.toml"
+        if not os.path.lexists(file):  # a damaged one stays as it is
+            file.write_text(STAGES)
+        return ["stages", str(file), "--folder", str(folder)]
 
     return Workload("stages", arguments, stages_units, "file/1-memory/metrics.jsonl")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from recollect.chat.rendering import Message, Part, user
 from recollect.errors import UserError
+from recollect.files import read_file
 
 BOXED = "put the answer in \\boxed{}"
 """How every agent asks for answers, so that they compare."""
@@ -49,7 +50,7 @@ def read_templates(path: Path) -> dict[str, str]:
     call {problem}.
     """
     try:
-        tree = ast.parse(path.expanduser().read_text(encoding="utf-8"))
+        tree = ast.parse(read_file(path.expanduser()))
     except (OSError, SyntaxError, ValueError) as error:
         raise UserError(
             f"no prompts can be read from {path}: {error}",

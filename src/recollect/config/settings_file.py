@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
-from recollect.files import loads_toml
+from recollect.files import loads_toml, read_file
 
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 Keys = tuple[str, ...]
@@ -53,10 +53,8 @@ def is_settings_file(name: str) -> bool:
 
 def read_settings_file(path: Path) -> SettingsFile:
     """Read a file of settings; a mistake in it is reported with its line."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise UserError(f"{path} is not a file", "name a text file")
     try:
-        text = path.read_text("utf-8")
+        text = read_file(path).decode("utf-8")
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", "check the path") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -16,6 +16,7 @@ from recollect import files as disk
 from recollect.config import cells
 from recollect.config.modules import import_from, is_installed, is_users, name_of
 from recollect.errors import UserError
+from recollect.files import read_file
 from recollect.foreign import redact
 
 
@@ -177,7 +178,7 @@ def _main_hash(names: list[str]) -> str:
         found = [vars(main).get(name.partition(".")[0]) for name in names]
         return _notebook(found).sha256 if found and all(found) else ""
     path = Path(str(getattr(main, "__file__", None)))
-    return _hash(path.read_bytes()) if path.is_file() else ""
+    return _hash(read_file(path)) if path.is_file() else ""
 
 
 def _check_hash(name: str, entry: Mapping[str, str], folder: Path) -> None:
@@ -185,7 +186,7 @@ def _check_hash(name: str, entry: Mapping[str, str], folder: Path) -> None:
         return
     path = folder / entry["file"]
     try:
-        actual = _hash(path.read_bytes())
+        actual = _hash(read_file(path))
     except OSError as error:
         raise UserError(
             f"the run's module {name} is missing: {path} ({error.strerror})",

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recollect.errors import UserError
-from recollect.files import loads
+from recollect.files import loads, read_file
 from recollect.metrics.ordering import Ordering, order_events
 from recollect.metrics.overlap import ABSTENTION
 from recollect.rewards.judge import Judge, NoVerdict, read_verdict
@@ -155,7 +155,7 @@ def read_prompts(path: Path | None) -> Mapping[str, str]:
         f" for {', '.join(name for name in LONGMEMEVAL if name != 'default')}"
     )
     try:
-        found = loads(path.read_bytes())
+        found = loads(read_file(path))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}", fix) from None
     texts = found.values() if isinstance(found, dict) else []

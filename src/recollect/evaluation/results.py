@@ -5,13 +5,12 @@ Knows nothing of how episodes are run or scored.
 
 from __future__ import annotations
 
-import errno
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from recollect.errors import UserError
-from recollect.files import write_text
+from recollect.files import read_file, write_text
 from recollect.foreign import readable_json
 
 VERSION = 1
@@ -211,9 +210,7 @@ def load(folder: Path) -> Results:
 
     path = folder if folder.is_file() else folder / NAME
     try:
-        if path.exists() and not path.is_file():
-            raise OSError(errno.EINVAL, "it is not a file")
-        return TypeAdapter(Results).validate_json(path.read_bytes())
+        return TypeAdapter(Results).validate_json(read_file(path))
     except OSError as error:
         raise UserError(
             f"{path} cannot be read: {error.strerror}",

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from recollect.errors import UserError
-from recollect.files import loads
+from recollect.files import loads, read_file
 from recollect.foreign import storable
 from recollect.memory.entries import Draft, Entry, Value, checked, facets_of, name_of, plain
 from recollect.memory.terms import words
@@ -168,7 +168,7 @@ class Corpus:
     def open(cls, folder: Path) -> Corpus:
         """Map a saved base; nothing is read before it is used."""
         try:
-            header = loads((folder / "corpus.json").read_bytes())
+            header = loads(read_file(folder / "corpus.json"))
             files = sorted(folder.glob("*.npy"))
             mapped = {f.stem: np.load(f, mmap_mode="r", allow_pickle=False) for f in files}
             if header["format"] != _FORMAT:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.errors import UserError
-from recollect.files import TEMPORARY, fsync, loads, remove
+from recollect.files import TEMPORARY, fsync, loads, read_file, remove
 
 MANIFEST = "MANIFEST.json"
 PENDING = "pending.jsonl.gz"
@@ -94,7 +94,7 @@ def verify(path: Path) -> Checkpoint:
         return UserError(f"{path} is damaged: {why}", "name an older checkpoint, or resume auto")
 
     try:
-        manifest = loads((path / MANIFEST).read_bytes())
+        manifest = loads(read_file(path / MANIFEST))
         if missing := _files(path) - {MANIFEST, *manifest["files"]}:
             raise damaged(f"{MANIFEST} does not list {min(missing)}")
         for name, expected in manifest["files"].items():

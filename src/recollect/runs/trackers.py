@@ -17,6 +17,7 @@ from typing import Any
 
 from recollect import files as disk
 from recollect.errors import UserError
+from recollect.files import read_file
 from recollect.foreign import one_line, redact, shown, storable_values
 from recollect.runs.episodes import memory_states
 from recollect.runs.tracker_services import (
@@ -215,7 +216,7 @@ def _known(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        known = json.loads(path.read_text("utf-8"))
+        known = json.loads(read_file(path))
         return {name: {"id": str(k["id"]), "step": int(k["step"]), "seen": str(k["seen"])}
                 for name, k in known.items()}  # fmt: skip
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

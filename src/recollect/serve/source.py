@@ -9,6 +9,7 @@ from typing import Any
 
 from recollect.config.engine import LoraConfig, ModelConfig
 from recollect.errors import UserError
+from recollect.files import read_file
 from recollect.models.model import LoadedModel, load_model
 from recollect.models.tokenizer import check_folder
 from recollect.runs.checkpoints import MANIFEST, find_checkpoint, list_checkpoints
@@ -82,7 +83,7 @@ def _of_checkpoint(checkpoint: Path, run: Path, name: str) -> ModelSource:
 def _base(run: Path) -> tuple[Path, LoraConfig]:
     """Return what a run's training began from, and its adapters."""
     try:
-        settings: dict[str, Any] = json.loads((run / "config.json").read_text())["model"]
+        settings: dict[str, Any] = json.loads(read_file(run / "config.json"))["model"]
         return Path(settings["path"]).expanduser(), LoraConfig(**settings["lora"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(

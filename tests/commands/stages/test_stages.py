@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from recollect.commands.stages.plan import StagePlan
 from recollect.commands.stages.server import arguments
 from recollect.config.overlay import to_table
 from recollect.config.presets import TWO_STAGE_MODEL
+from recollect.config.settings_file import read_settings_file
 from recollect.errors import UserError
 from tests.support.own import own_folder
 
@@ -206,3 +208,12 @@ def test_all_stages_take_parts_of_your_own(tmp_path, monkeypatch):
                 plan_of(tmp_path, THREE, **{part: "mine:nobody"})
         with pytest.raises(UserError, match="Chess is not an agent: it has no method run"):
             plan_of(tmp_path, THREE, agent="mine:Chess")
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    pipe = tmp_path / "file.toml"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="it is not a file"):
+        read_plan(StagesOptions(str(pipe)))
+    with pytest.raises(UserError, match="it is not a file"):
+        read_settings_file(pipe)

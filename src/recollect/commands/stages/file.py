@@ -18,7 +18,7 @@ from recollect.config.roles import ROLES
 from recollect.config.train import TrainConfig
 from recollect.engines.verl.launch.options import ENGINES
 from recollect.errors import UserError
-from recollect.files import loads_toml
+from recollect.files import loads_toml, read_file
 from recollect.serve.settings import ServeConfig
 
 SHIPPED = Path(__file__).parents[2] / "demo"
@@ -113,7 +113,7 @@ def _read(name: str) -> SourceText:
     if not path.is_file() and shipped.is_file():
         path = shipped
     try:
-        return SourceText(str(path), path.read_text(encoding="utf-8"))
+        return SourceText(str(path), read_file(path).decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
         raise UserError(

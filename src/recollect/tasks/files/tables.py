@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recollect.errors import UserError
-from recollect.files import loads
+from recollect.files import loads, read_file
 from recollect.memory.parquet import open_parquet, read_batches
 from recollect.packaging import install
 
@@ -113,12 +113,12 @@ def _saved(folder: Path) -> RowBlocks:
     parts = {"": folder}
     try:
         if (folder / "dataset_dict.json").exists():
-            named = loads((folder / "dataset_dict.json").read_bytes())["splits"]
+            named = loads(read_file(folder / "dataset_dict.json"))["splits"]
             parts = {str(name): folder / str(name) for name in named}
         files = [
             (name, part / str(entry["filename"]))
             for name, part in parts.items()
-            for entry in loads((part / "state.json").read_bytes())["_data_files"]
+            for entry in loads(read_file(part / "state.json"))["_data_files"]
         ]
         blocks = [block for name, path in files for block in _arrow(split_of(name), path)]
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from recollect.bounds import FROM_1, check_bounds
 from recollect.errors import UserError
-from recollect.files import loads
+from recollect.files import loads, read_file
 from recollect.foreign import readable_json, storable_values
 from recollect.memory.parquet import read_table
 from recollect.tasks.base import Split
@@ -121,7 +121,7 @@ def write_eval(path: Path, tasks: Sequence[Task]) -> None:
 def read_eval(path: Path) -> list[Task]:
     """Read tasks from a file for the published evaluation."""
     try:
-        return [_evaluated(record) for record in loads(path.read_bytes())]
+        return [_evaluated(record) for record in loads(read_file(path))]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path} holds no tasks: {type(error).__name__}: {error}",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.errors import UserError
-from recollect.files import loads
+from recollect.files import loads, read_file
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def find_shape(path: str) -> Shape | None:
 
 def _read(path: Path) -> Shape:
     try:
-        table = loads(path.read_bytes())
+        table = loads(read_file(path))
         table = table.get("text_config") or table
         heads = table["num_attention_heads"]
         return Shape(
