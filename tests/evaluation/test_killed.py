@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +32,8 @@ class Watched:
 
     def __init__(self) -> None:
         self.seeds: Counter[int] = Counter()
-        self.hold_from: int | None = None
-        """After this many calls the next last one of an episode is not answered."""
+        self.hold: Callable[[], bool] = lambda: False
+        """Whether an episode's last call is left without an answer, and all calls after it."""
         self.held, self.released = Event(), Event()
         self._more = Condition()
 
@@ -42,8 +43,7 @@ class Watched:
             with self._more:
                 self.seeds[request["seed"]] += 1  # decided by episode, context and turn
                 self._more.notify_all()
-            late = self.hold_from is not None and self.seeds.total() >= self.hold_from
-            if late and "ASK" in prompt:  # its episode has replies on disk, and cannot end
+            if "ASK" in prompt and self.hold():  # its episode has replies on disk, and cannot end
                 self.held.set()
                 self.released.wait(60)
         return {"content": respond(prompt)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -80,7 +81,14 @@ def start(url: str, folder: Path) -> Warm:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_ended_in_the_middle_it_continues_and_repeats_no_call_it_has_kept(tmp_path: Path, number):
     with serving() as (url, watched):
-        watched.hold_from = CALLS // 3
+
+        def both_have_begun() -> bool:
+            begun = sum(path.stat().st_size > 0 for path in tmp_path.glob("calls-*.jsonl"))
+            if begun < 2:
+                time.sleep(0.05)  # so that one does not end before the other begins
+            return begun == 2 and watched.seeds.total() >= CALLS // 3
+
+        watched.hold = both_have_begun
         process = start(url, tmp_path)
         # Without this, episodes under way can end before a busy machine delivers the signal, and
         # then no call is left to keep.
@@ -93,7 +101,7 @@ def test_ended_in_the_middle_it_continues_and_repeats_no_call_it_has_kept(tmp_pa
         assert len(workers) == 2
         gone, alive = psutil.wait_procs(workers, 30)
         assert len(gone) == 2 and not alive
-        watched.hold_from = None
+        watched.hold = lambda: False
         watched.released.set()
         kept = known(tmp_path)
         ended = len(list(read_episodes(tmp_path)))
