@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 
 from recollect.foreign import storable
 from recollect.policies.bytes import END, Utf8Tokenizer
@@ -16,6 +17,8 @@ BYTES = 3
 """What counts as one token. Ids hold the bytes themselves, so that every text can be read back."""
 FULL = 1 << (8 * BYTES)
 """The least id of a piece that has all its bytes."""
+SHORT = 512
+"""Characters up to which pieces are remembered: a prompt's fixed texts come with every call."""
 COUNTED = "tokens are estimated, at three bytes each, because nothing here knows the tokenizer"
 COUNTED += " of the served model"
 REMEDY = "name its folder with --tokenizer to count in its own tokens"
@@ -30,7 +33,7 @@ class EstimatedTokenizer(Utf8Tokenizer):
     def encode(self, text: str, control: bool = False) -> list[int]:
         """Return a token for every three bytes; the end sign is one only if `control`."""
         if not control:
-            return _pieces(storable(text).encode())
+            return [*_known(text)] if len(text) <= SHORT else _pieces(storable(text).encode())
         first, *rest = text.split(END)
         return self.encode(first) + [i for piece in rest for i in (0, *self.encode(piece))]
 
@@ -48,6 +51,11 @@ class EstimatedTokenizer(Utf8Tokenizer):
     def decode_control(self, token_id: int) -> str:
         """Return the text of one token."""
         return END if token_id == 0 else self.decode([token_id])
+
+
+@lru_cache(maxsize=256)
+def _known(text: str) -> tuple[int, ...]:
+    return tuple(_pieces(storable(text).encode()))
 
 
 def _pieces(data: bytes) -> list[int]:
