@@ -14,14 +14,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import torch
 from tokenizers import Regex, decoders, pre_tokenizers
-from warm_start import Row, fit, make_network, save, word_tokenizer
+from warm_start import (
+    Choice,
+    Row,
+    ToolTeacher,
+    fit,
+    make_network,
+    save,
+    word_tokenizer,
+)
 
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
@@ -31,7 +39,6 @@ from recollect.rollout import Rollout
 from recollect.seeds import derive
 from recollect.tasks.made import world
 from recollect.train.wiring import make_agent, make_reward
-from recollect.types import Completion, Sampling
 
 PRESET = PRESETS["curator"]
 
@@ -61,19 +68,9 @@ comes back exactly, and none of it spells a control token."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A piece of text the teacher says, and the chances of what else it might have said."""
-
-    said: str
-    chances: Mapping[str, float] = field(default_factory=dict)
-    """By first token; empty where there is no choice."""
-
-
-@dataclass(frozen=True)
-class Teacher:
+class Teacher(ToolTeacher):
     """A policy that calls the tools in the right form, and is careless about the rest."""
 
-    tokenizer: HFTokenizer
     slip: float = 0.7
     """How often it writes anything it saw, fitting or not."""
 
@@ -106,27 +103,6 @@ class Teacher:
             return [Choice(ONE_PERSON, either), Choice(person + CLOSE)]
         return [Choice(CLOSE, either)]
 
-    def tokens(self, choices: Sequence[Choice]) -> list[dict[int, float]]:
-        """Return the chances of every token, that which is said first."""
-        rows: list[dict[int, float]] = []
-        for choice in choices:
-            ids = self.tokenizer.encode(choice.said)
-            rows += [{i: 1.0} for i in ids]
-            if choice.chances:
-                firsts = {self.tokenizer.encode(t)[0]: p for t, p in choice.chances.items()}
-                rows[-len(ids)] = {ids[0]: firsts.pop(ids[0]), **firsts}
-        return [*rows, {self.tokenizer.end_ids[0]: 1.0}]
-
-    def rows(self, prompt_ids: Sequence[int], seed: int) -> list[dict[int, float]]:
-        """Return the chances of every token of the reply to a prompt."""
-        prompt = self.tokenizer.hf.decode(list(prompt_ids))
-        return self.tokens(self.reply(prompt, Random(seed)))
-
-    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """Draw a reply."""
-        ids = tuple(next(iter(row)) for row in self.rows(prompt_ids, derive(*prompt_ids)))
-        return Completion(ids, (0.0,) * len(ids), "stop")
-
 
 def make_tokenizer() -> HFTokenizer:
     """Give every word that a chat can hold a token."""
@@ -154,13 +130,7 @@ def make_rows(teacher: Teacher, tasks: int) -> list[Row]:
     for [episode] in groups:
         [context] = episode.contexts
         assert len(context.turns) == 4
-        chances: dict[int, dict[int, float]] = {}
-        for turn in context.turns:
-            prompt = context.ids[: turn.start]
-            said = teacher.rows(prompt, derive(*prompt))
-            chances |= {turn.start + j - 1: row for j, row in enumerate(said)}
-        assert teacher.tokenizer.hf.unk_token_id not in context.ids
-        rows.append(Row(context.ids, chances))
+        rows.append(teacher.row(context))
     return rows
 
 

@@ -26,9 +26,11 @@ from recollect.agents.gated import GatedAgent, GatedPrompts
 from recollect.commands.train import run_training
 from recollect.config.rollout import ValidationConfig
 from recollect.config.train import TrainConfig
+from recollect.files import read_json
 from recollect.models.tokenizer import HFTokenizer
 from recollect.rewards.answers import AnswerReward
 from recollect.rewards.reading import GateReward
+from recollect.runs.run import read_metrics
 from recollect.types import Completion, Sampling
 
 TAGS = ("<check>", "</check>", "<update>", "</update>", "<next>", "</next>")
@@ -58,7 +60,7 @@ def settings(model: Path) -> TrainConfig:
         reward=GateReward(),
         outcome_share=0.9,
         val=ValidationConfig(tasks=256, temperature=1.0, lengths=(1, 2, 4), length_tasks=256),
-        steps=60,
+        steps=100,
     )
 
 
@@ -125,6 +127,25 @@ class Teacher:
         return Completion(ids, (0.0,) * len(ids), "stop")
 
 
+def table(run: Path) -> str:
+    """Show how held-out accuracy and the gates changed, then accuracy by length, as Markdown."""
+    names = ("update_gate", "exit", "sections", "malformed")
+    lines = ["| step | accuracy | " + " | ".join(names) + " |", "|---|---|" + "---|" * len(names)]
+    for row in read_metrics(run):
+        if "val/accuracy" in row:
+            cells = [row.get(f"val/score/{name}") for name in names]
+            shown = " | ".join("" if cell is None else f"{cell:.3f}" for cell in cells)
+            accuracy = "{val/accuracy:.3f} [{val/low:.3f}, {val/high:.3f}]".format_map(row)
+            lines.append(f"| {row['step']} | {accuracy} | {shown} |")
+    lengths = read_json(run / "lengths.json", "run it again")
+    lines += ["", "| length | accuracy |", "|---|---|"]
+    lines += [
+        f"| {times}x | {own['mean']:.3f} [{own['low']:.3f}, {own['high']:.3f}] |"
+        for times, own in lengths.items()
+    ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Make the model; with --train also train its gates."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -133,7 +154,7 @@ def main() -> None:
     parser.add_argument("--answers-only", action="store_true", help="no rewards for the gates")
     parser.add_argument("--once", action="store_true", help="later mentions never mislead")
     parser.add_argument("--tasks", type=int, default=6_000)
-    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -157,7 +178,8 @@ def main() -> None:
             config = replace(config, tasks=replace(config.tasks, updates=0.0))
         if options.answers_only:
             config = replace(config, reward=AnswerReward(), outcome_share=1.0)
-        run_training(replace(config, folder=options.out / "runs"))
+        if run_training(replace(config, folder=options.out / "runs")) == 0:
+            print(table(options.out / "runs" / config.name))
 
 
 if __name__ == "__main__":

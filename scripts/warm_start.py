@@ -6,9 +6,11 @@ What the words are, who teaches and what, the scripts that make a model say.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -18,8 +20,12 @@ from tokenizers.pre_tokenizers import PreTokenizer
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from recollect.models.tokenizer import HFTokenizer
+from recollect.seeds import derive
+from recollect.types import Completion, Context, Sampling
 
 END = "<end>"
+BATCH = 64
+"""Rows of one step."""
 ROLES = ("<system>", "<user>", "<assistant>", "<tool>")
 TEMPLATE = (
     "{% for m in messages %}{{ '<' + m.role + '>' + m.content + '<end>' }}{% endfor %}"
@@ -34,6 +40,56 @@ class Row:
     ids: list[int]
     chances: Mapping[int, Mapping[int, float]]
     """By the place before the token."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A piece of text the teacher says, and the chances of what else it might have said."""
+
+    said: str
+    chances: Mapping[str, float] = field(default_factory=dict)
+    """By first token; empty where there is no choice."""
+
+
+@dataclass(frozen=True)
+class ToolTeacher(ABC):
+    """A policy that replies in pieces of text; the same reply to the same prompt."""
+
+    tokenizer: HFTokenizer
+
+    @abstractmethod
+    def reply(self, prompt: str, rng: Random) -> list[Choice]:
+        """Say the next turn of a chat."""
+
+    def tokens(self, choices: Sequence[Choice]) -> list[dict[int, float]]:
+        """Return the chances of every token, that which is said first."""
+        rows: list[dict[int, float]] = []
+        for choice in choices:
+            ids = self.tokenizer.encode(choice.said)
+            rows += [{i: 1.0} for i in ids]
+            if choice.chances:
+                firsts = {self.tokenizer.encode(t)[0]: p for t, p in choice.chances.items()}
+                rows[-len(ids)] = {ids[0]: firsts.pop(ids[0]), **firsts}
+        return [*rows, {self.tokenizer.end_ids[0]: 1.0}]
+
+    def rows(self, prompt_ids: Sequence[int]) -> list[dict[int, float]]:
+        """Return the chances of every token of the reply to a prompt."""
+        prompt = self.tokenizer.hf.decode(list(prompt_ids))
+        return self.tokens(self.reply(prompt, Random(derive(*prompt_ids))))
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Draw a reply."""
+        ids = tuple(next(iter(row)) for row in self.rows(prompt_ids))
+        return Completion(ids, (0.0,) * len(ids), "stop")
+
+    def row(self, context: Context) -> Row:
+        """Return all that might have been said in a chat."""
+        assert self.tokenizer.hf.unk_token_id not in context.ids
+        chances: dict[int, dict[int, float]] = {}
+        for turn in context.turns:
+            said = self.rows(context.ids[: turn.start])
+            chances |= {turn.start + j - 1: row for j, row in enumerate(said)}
+        return Row(context.ids, chances)
 
 
 def word_tokenizer(
@@ -109,13 +165,12 @@ def fit(
     Most tokens leave no choice and are learned at once: the others count `weight` times. `vary`
     changes a row whenever its turn comes.
     """
-    size = 64
     optimiser = torch.optim.AdamW(network.parameters(), lr, (0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda s: min(1, (s + 1) / 50) * (0.525 + 0.475 * math.cos(math.pi * s / steps))
     )
     for step in range(steps):
-        batch = [vary(rows[(step * size + i) % len(rows)]) for i in range(size)]
+        batch = [vary(rows[(step * BATCH + i) % len(rows)]) for i in range(BATCH)]
         kl, choices = divergence(network, batch)
         loss = (weight * kl[:choices].sum() + kl[choices:].sum()) / (
             len(kl) + (weight - 1) * choices
