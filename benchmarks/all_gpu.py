@@ -3,26 +3,32 @@
 What is finished stays on the page, so that the same command continues where it was stopped.
 
     python benchmarks/all_gpu.py [--model models/smollm2] [--out build/bench-gpu] [--only NAME ...]
+
+The races need vLLM (`pip install vllm==0.24.0`); without it their other columns are measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
+RACE = ("--peer", "vllm", "--chunks", "1", "--tool-tasks", "8", "--sequences", "1024",
+        "--batch-tokens", "32768", "--logprobs", "1")  # fmt: skip
 
 
-def commands(model: Path | None) -> dict[str, list[str]]:
-    """Return the command of every benchmark by name, the shortest first."""
+def commands(model: Path | None, made: Path) -> dict[str, list[str]]:
+    """Return the command of every benchmark by name; `made` holds models of random weights."""
     step = ["train_step.py", "--weights", "bfloat16", "--recompute", "0"]
     found = {
         "sampler against trainer": ["gpu_check.py"],
         "paged kernels": ["paged_kernel.py"],
         "gradients": ["train_check.py", "--no-compile"],
+        "FP8": ["fp8.py"],
         "update, 7B, six chunks": [*step, "--rows", "4", "--varlen"],
         "update, 7B, 30 turns with tools": [*step, "--turns", "30", "--rows", "4"],
         "update, 7B, published order": [
@@ -36,6 +42,14 @@ def commands(model: Path | None) -> dict[str, list[str]]:
     }  # fmt: skip
     if model:
         found["rollout, SmolLM2"] = ["rollout.py", "--model", str(model)]
+        found["race, SmolLM2"] = ["rollout.py", "--model", str(model), *RACE, "--cache-gib", "16"]
+    for size, gib in (("1.5B", "16"), ("7B", "24")):
+        folder = str(made / size)
+        make = ["../scripts/make_random_model.py", "--shape", f"Qwen2.5-{size}", "--out", folder]
+        found[f"random weights, {size}"] = make
+        found[f"race, {size}"] = ["rollout.py", "--model", folder, *RACE, "--cache-gib", gib]
+    found["whole loop, 7B"] = ["whole_loop.py", "--model", str(made / "7B"), "--out",
+                               str(made / "loop")]  # fmt: skip
     return found
 
 
@@ -45,11 +59,11 @@ def main() -> int:
     parser.add_argument("--model", type=Path, help="a folder with SmolLM2's weights, for rollouts")
     parser.add_argument("--out", type=Path, default=Path("build/bench-gpu"))
     parser.add_argument("--only", nargs="+", help="parts of names")
-    parser.add_argument("--minutes", type=float, default=10.0, help="the most that one may take")
+    parser.add_argument("--minutes", type=float, default=20.0, help="the most that one may take")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for name, words in commands(options.model).items():
+    for name, words in commands(options.model, options.out).items():
         log = _log(options.out, name)
         if log.exists() or (options.only and not any(part in name for part in options.only)):
             continue
@@ -58,6 +72,7 @@ def main() -> int:
         try:
             ended = subprocess.run(
                 [sys.executable, str(HERE / words[0]), *words[1:]],
+                env=os.environ | {"PYTHONPATH": _paths()},
                 capture_output=True, text=True, timeout=60 * options.minutes,
             )  # fmt: skip
             status = ended.returncode
@@ -72,13 +87,18 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def _paths() -> str:
+    """Let benchmarks import each other."""
+    return os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def _log(out: Path, name: str) -> Path:
     return out / f"{name.replace(' ', '-').replace(',', '')}.txt"
 
 
 def _write_page(out: Path, model: Path | None) -> None:
     parts = ["# What one GPU measured"]
-    for name in commands(model):
+    for name in commands(model, out):
         log = _log(out, name)
         if log.exists():
             parts += [f"## {name}", f"```\n{log.read_text().strip()}\n```"]

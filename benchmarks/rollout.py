@@ -185,6 +185,9 @@ def main() -> None:
     parser.add_argument("--lone", type=int, default=8, help="long prompts")
     parser.add_argument("--lone-tokens", type=int, default=6000, help="of a long prompt")
     parser.add_argument("--tool-turns", type=int, default=30)
+    parser.add_argument("--tool-tasks", type=int, help="of the shape with tools; --tasks if absent")
+    parser.add_argument("--logprobs", type=int, nargs="+", choices=(0, 1), default=[1, 0])
+    parser.add_argument("--at-once", type=int, default=1, help="settings that start together")
     options = parser.parse_args()
     if options.peer == "vllm":
         from benchmarks.vllm_peer import race

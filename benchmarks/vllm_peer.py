@@ -4,21 +4,25 @@ Three shapes: a fold (siblings share a chunk), long lone prompts, and tool use (
 over 30 short turns). vLLM runs offline (`LLM.generate`, a turn in one call), as an engine (what
 `--rollout.sampler vllm` starts) and as its own server over HTTP, with every number of sequences and
 batch tokens that is asked for, with and without log-probabilities. Each setting has a process of
-its own, and one turn of a shape warms it up. `python -m benchmarks.rollout --peer vllm` calls this.
+its own, and one turn of a shape warms it up. `--at-once N` lets N of these processes start at the
+same time; they measure one after the other. `python -m benchmarks.rollout --peer vllm` calls this.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -78,6 +82,8 @@ class Cell:
     device: str
     shapes: tuple[Shape, ...]
     window: int
+    lock: str = ""
+    """A file that is locked while this cell measures."""
 
 
 def shapes(options: argparse.Namespace) -> list[Shape]:
@@ -86,8 +92,9 @@ def shapes(options: argparse.Namespace) -> list[Shape]:
     every = [
         Shape("fold", tasks, group, options.chunks + 1, options.words, 103, new),
         Shape("lone", options.lone, 1, 2, options.lone_tokens, 0, new),
-        Shape("tools", tasks, group, options.tool_turns, 600 * options.words // 900, 40, 30, True),
-    ]
+        Shape("tools", options.tool_tasks or tasks, group, options.tool_turns,
+              600 * options.words // 900, 40, 30, True),
+    ]  # fmt: skip
     return [shape for shape in every if shape.name in options.shapes]
 
 
@@ -96,20 +103,20 @@ def race(options: argparse.Namespace) -> int:
     wanted = tuple(shapes(options))
     window = max(s.shared + (s.turns if s.grows else 1) * (s.own + s.new) for s in wanted) + 16
     rows: list[dict[str, Any]] = []
-    failed = 0
-    for mode in options.modes:
-        for sequences in options.sequences:
-            for tokens in options.batch_tokens if mode != "recollect" else [0]:
-                for logprobs in (True, False) if mode in ("offline", "server") else (True,):
-                    cell = Cell(mode, options.model, sequences, tokens, logprobs,
-                                options.cache_gib, options.device, wanted, window)  # fmt: skip
-                    found = measure(cell)
-                    failed += found is None
-                    rows += found or [{"shape": s.name} for s in wanted]
-                    for row in rows[-len(wanted) :]:
-                        row |= {k: v for k, v in asdict(cell).items() if k in COLUMNS}
+    with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(options.at_once) as starting:
+        cells = [Cell(mode, options.model, sequences, tokens, logprobs, options.cache_gib,
+                      options.device, wanted, window, lock.name)
+                 for mode in options.modes
+                 for sequences in options.sequences
+                 for tokens in (options.batch_tokens if mode != "recollect" else [0])
+                 for logprobs in options.logprobs
+                 if logprobs or mode in ("offline", "server")]  # fmt: skip
+        found = list(starting.map(measure, cells))
+    for cell, measured in zip(cells, found, strict=True):
+        settings = {name: getattr(cell, name) for name in COLUMNS}
+        rows += [row | settings for row in measured or [{"shape": s.name} for s in wanted]]
     print(table(rows))
-    return int(failed > 0)
+    return int(None in found)
 
 
 def measure(cell: Cell) -> list[dict[str, Any]] | None:
@@ -155,8 +162,19 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def run_cell(cell: Cell) -> list[dict[str, Any]]:
     """Measure all shapes with one sampler."""
-    with OPENED[cell.mode](cell) as (turn, vocabulary):
+    with OPENED[cell.mode](cell) as (turn, vocabulary), _alone(cell.lock):
         return asyncio.run(_shapes(cell, turn, vocabulary))
+
+
+@contextmanager
+def _alone(lock: str) -> Iterator[None]:
+    """Measure while nobody else does."""
+    if not lock:
+        yield
+        return
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 async def _shapes(cell: Cell, turn: Turn, vocabulary: int) -> list[dict[str, Any]]:

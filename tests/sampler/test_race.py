@@ -31,6 +31,7 @@ def test_siblings_share_a_prefix_and_tool_contexts_grow():
 def test_our_own_side_of_a_race_on_a_cpu():
     asked = argparse.Namespace(
         tasks=2, group=2, new_tokens=3, chunks=1, words=30, lone=1, lone_tokens=50, tool_turns=2,
+        tool_tasks=2,
         shapes=["lone", "tools"],
     )  # fmt: skip
     wanted = tuple(shapes(asked))

@@ -151,7 +151,7 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
             f"set --steps above {outcome.step} and --resume to auto",
         )
     total = lambda name: sum(row.get(name) or 0 for row in rows)  # noqa: E731
-    phases = ("rollout", "update", "validation")
+    phases = ("rollout", "update", "sync", "validation")
     return Report(
         title=config.name,
         folder=run.folder,

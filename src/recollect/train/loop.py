@@ -124,6 +124,8 @@ async def _train(
             clock.lap("update")
             await batches.settle()
             clock.lap("rollout")
+            batches.sync()
+            clock.lap("sync")
             failed = config.rollout.failure_reward
             metrics = report.rollout_metrics(outcome.groups, failed) | learned
             if kept:

@@ -52,10 +52,13 @@ class Batches:
             raise
 
     async def settle(self) -> None:
-        """Wait for episodes that were begun, then let the next ones be drawn with new weights."""
+        """Wait for episodes that were begun."""
         if self._next is not None:
             await asyncio.wait([self._next])
             self._next.exception()  # raised again for the caller that takes the batch
+
+    def sync(self) -> None:
+        """Let the next episodes be drawn with the weights as they are now."""
         self.rollouts.roles.refresh()
 
     def _apart(self, work: Callable[[], T]) -> T:
@@ -82,7 +85,7 @@ class Batches:
 
     def load(self, folder: Path) -> None:
         """Take up what `save` wrote, and draw what comes next with the weights that were loaded."""
-        self.rollouts.roles.refresh()
+        self.sync()
         if self.rollouts.config.rollout.ahead and (folder / PENDING).exists():
             self._next = asyncio.get_running_loop().create_future()
             self._next.set_result(read_groups(folder / PENDING))

@@ -31,7 +31,8 @@ NAMES = {
 """What verl calls numbers that the embedded engine has, too."""
 PHASES = {
     "rollout": ("gen",),
-    "update": ("old_log_prob", "ref", "adv", "update_actor", "update_weights"),
+    "update": ("old_log_prob", "ref", "adv", "update_actor"),
+    "sync": ("update_weights",),
     "validation": ("testing",),
 }
 """Our phases of a step, by verl's timers."""
