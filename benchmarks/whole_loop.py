@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -113,7 +113,7 @@ def measured(options: argparse.Namespace, way: str) -> list[dict[str, Any]]:
     return rows
 
 
-def table(options: argparse.Namespace, found: dict[str, Sequence[dict[str, Any]]]) -> str:
+def table(options: argparse.Namespace, found: Mapping[str, Sequence[dict[str, Any]]]) -> str:
     """Lay out all steps; the first of a run also records graphs and chooses kernels."""
     lines = [
         "| run | step | rollout, s | update, s | sync, s | whole, s | new tokens/s in a rollout"
@@ -150,7 +150,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--recompute", type=float, default=0.5)
     parser.add_argument("--cache-gib", type=float, default=30.0)
     parser.add_argument("--minutes", type=float, default=15.0, help="the most that a run may take")
-    options, options.more = parser.parse_known_args()
+    options, more = parser.parse_known_args()
+    options.more = more
     return options
 
 
