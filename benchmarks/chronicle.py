@@ -134,7 +134,8 @@ async def everything(o: argparse.Namespace) -> None:
         await run(
             o.out / "warm.log", sys.executable, TEACHER, "--model", o.model, "--out",
             o.out / "warm", "--rank", o.warm_rank, "--tasks", o.warm_up, "--memory", o.memory,
-            "--blind-memory", o.blind_memory, "--answer", o.answer,
+            "--blind-memory", o.blind_memory, "--answer", o.answer, "--lr", o.warm_lr,
+            "--agents", *dict.fromkeys(name.removesuffix("_hybrid") for name in o.agents),
         )  # fmt: skip
     for name, agent in trained_agents(o).items():
         async with asyncio.TaskGroup() as group:
@@ -193,7 +194,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--agents", nargs="+", default=names, choices=names)
     numbers = {
         "seeds": 3, "steps": 100, "tasks": 16, "group": 16, "tokens": 4096, "n": 256, "far": 128,
-        "longest": 1_000_000, "longest-tasks": 16, "warm-up": 96, "rank": 4, "warm-rank": 16,
+        "longest": 1_000_000, "longest-tasks": 16, "warm-up": 768, "rank": 4, "warm-rank": 32,
         "memory": 160, "blind-memory": 1024, "answer": 24, "val": 128, "curriculum-steps": 60,
         "concurrency": 512,
     }  # fmt: skip
@@ -202,6 +203,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--lengths", type=int, nargs="+", default=(1, 2, 4, 8, 16, 32))
     parser.add_argument("--curriculum", type=int, nargs="+", default=(1, 2))
     parser.add_argument("--lr", type=float, default=2e-4)
+    parser.add_argument("--warm-lr", type=float, default=5e-4)
     parser.add_argument("--cache-gib", type=float, default=12.0)
     options, options.more = parser.parse_known_args()
     return options

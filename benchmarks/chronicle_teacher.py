@@ -180,7 +180,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tasks", type=int, default=96, help="episodes of each agent")
+    parser.add_argument("--tasks", type=int, default=768, help="episodes of each agent")
+    parser.add_argument("--agents", nargs="+", help="all, if none is named")
     parser.add_argument("--batch", type=int, default=8, help="episodes of one update")
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--rank", type=int, default=16)
@@ -202,9 +203,9 @@ def main() -> None:
                 trained[name].copy_(tensor)
     else:
         groups = []
-        for name, (agent, kinds) in agents(
-            options.memory, options.blind_memory, options.answer
-        ).items():
+        known = agents(options.memory, options.blind_memory, options.answer)
+        for name in options.agents or known:
+            agent, kinds = known[name]
             own = episodes(agent, kinds, options.tasks, model, options.seed)
             print(f"{name}: {len(own)} of {options.tasks} episodes are right", flush=True)
             groups += own
