@@ -120,6 +120,28 @@ def test_the_panel_is_fixed_and_its_baseline_is_read_once(known):
     assert len(read) <= 6 + bases * (4 * 8 + 1)
 
 
+def test_a_panel_is_drawn_once_for_all_episodes_of_a_task(known):
+    family, tasks, corpora = known
+    asked: list[str] = []
+
+    def others(task: Task) -> Sequence[Task]:
+        asked.append(task.id)
+        return family.siblings(task)
+
+    async def main() -> list[Score]:
+        delta = MemoryDelta(others=others)
+        base = corpora[tasks[0].meta["sample_id"]]
+        trials = [Store(base) for _ in range(4)]
+        for entry in list(trials[3].entries()):
+            trials[3].delete(entry.id)
+        return [await delta(Episode(tasks[0], i, answers=[""]), s) for i, s in enumerate(trials)]
+
+    first, *_, last = asyncio.run(main())
+    assert asked == [tasks[0].id]
+    assert first.parts["panel"] == first.parts["panel/before"] == last.parts["panel/before"]
+    assert last.parts["panel"] == 0
+
+
 def test_made_up_families_know_who_shares_a_base():
     world = World()
     task = world.task(3, 1, "test")

@@ -19,7 +19,6 @@ from recollect.chat.tools import Limits, Tool, ToolBox
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
-from recollect.memory.entries import FACETS, facet
 from recollect.memory.selection import READ_PROMPT, Retrieval, reader_text
 from recollect.memory.store import Store
 from recollect.memory.tools import MemoryTools
@@ -168,12 +167,7 @@ class CuratorAgent:
 
 def card(corpus: Corpus) -> str:
     """Describe a base in a few words: how much it holds, of which sources, sessions and people."""
-    found: dict[str, dict[str, int]] = {name: {} for name in FACETS}
-    keys = corpus.facets.keys
-    for key in (keys[i] for i in range(len(keys))):
-        name = key.partition("\0")[0]
-        positions = corpus.facets.get(key)[0]
-        found[name][_as_written(corpus, int(positions[0]), key)] = len(positions)
+    found = corpus.spelt
     sources = ", ".join(f"{count} of source {name}" for name, count in found["source"].items())
     people = [name for name, _ in sorted(found["speaker"].items(), key=lambda pair: -pair[1])]
     return (
@@ -183,11 +177,3 @@ def card(corpus: Corpus) -> str:
         + (f" about {' and '.join(people[:2])}" if people else "")
         + ". Each has an id, a speaker, its evidence, a session, a time and a source."
     )
-
-
-def _as_written(corpus: Corpus, position: int, key: str) -> str:
-    """Return a facet's value as an entry spells it: the index keeps it without its case."""
-    name = key.partition("\0")[0]
-    value = corpus.entry(position + 1).metadata[name]
-    spelt = (value,) if isinstance(value, str) else value
-    return next(text for text in spelt if facet(name, text) == key)

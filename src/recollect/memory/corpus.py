@@ -22,7 +22,17 @@ import numpy as np
 from recollect.errors import UserError
 from recollect.files import loads, read_file
 from recollect.foreign import storable
-from recollect.memory.entries import Draft, Entry, Value, checked, facets_of, name_of, plain
+from recollect.memory.entries import (
+    FACETS,
+    Draft,
+    Entry,
+    Value,
+    checked,
+    facet,
+    facets_of,
+    name_of,
+    plain,
+)
 from recollect.memory.terms import words
 
 _FORMAT = 1
@@ -150,6 +160,18 @@ class Corpus:
             read = self._recent[number] = (self.contents[number - 1], own)
         # A copy: no caller can change what another one gets.
         return Entry(name_of(number), read[0], dict(read[1]))
+
+    @cached_property
+    def spelt(self) -> dict[str, dict[str, int]]:
+        """The values of every facet as an entry spells them, and how many entries have each."""
+        found: dict[str, dict[str, int]] = {name: {} for name in FACETS}
+        for key in (self.facets.keys[i] for i in range(len(self.facets.keys))):
+            name, positions = key.partition("\0")[0], self.facets.get(key)[0]
+            # The index keeps values without their case.
+            value = self.entry(int(positions[0]) + 1).metadata[name]
+            texts = (value,) if isinstance(value, str) else value
+            found[name][next(t for t in texts if facet(name, t) == key)] = len(positions)
+        return found
 
     @property
     def nbytes(self) -> int:

@@ -53,6 +53,10 @@ class Reading:
     perf: float
 
 
+Panel = Sequence[tuple[Task, int, Reading]]
+"""Other questions of a base, and how well it answers them."""
+
+
 @dataclass(frozen=True)
 class MemoryDelta:
     """R = E * perf(final) - perf(initial), the mean over the task's questions.
@@ -108,6 +112,9 @@ class MemoryDelta:
     count_tokens: CountTokens = field(default=count_words, repr=False)
     """Counts tokens for the budgets of growth and of retrieval."""
     _initial: Once[tuple[object, ...], Reading] = field(
+        default_factory=Once, init=False, repr=False, compare=False
+    )
+    _panels: Once[tuple[object, ...], Panel] = field(
         default_factory=Once, init=False, repr=False, compare=False
     )
 
@@ -197,13 +204,19 @@ class MemoryDelta:
         parts |= _growth(growth) | tool_use(episode.contexts)
         return Score(reward, parts, await self._own(episode), after)
 
-    async def _panel(self, task: Task, memory: Store) -> list[tuple[Task, int, Reading]]:
+    async def _panel(self, task: Task, memory: Store) -> Panel:
+        """Return the panel of a task, which is drawn once for all of its episodes."""
+        if self.mode != "delta" or not self.panel_weight or self.others is None:
+            return ()
+        key = (memory.corpus.fingerprint, task.id, task.questions)
+        return await self._panels.get(key, lambda: self._draw(task, memory))
+
+    async def _draw(self, task: Task, memory: Store) -> Panel:
         """Draw the panel of a base: questions that it answers, because only these can be harmed.
 
         A question is not on its own panel.
         """
-        if self.mode != "delta" or not self.panel_weight or self.others is None:
-            return []
+        assert self.others is not None
         base, own = memory.corpus.fingerprint, {question.text for question in task.questions}
         ranked = sorted(self.others(task), key=lambda other: derive(base, "panel", other.id))
         drawn = [(other, i) for other in ranked for i in range(len(other.questions))]
@@ -213,9 +226,7 @@ class MemoryDelta:
         known = [(*at, reading) for at, reading in zip(drawn, before, strict=True)]
         return [at for at in known if at[2].perf > 0][: self.panel]
 
-    async def _panel_perf(
-        self, panel: Sequence[tuple[Task, int, Reading]], memory: Store
-    ) -> tuple[float, float]:
+    async def _panel_perf(self, panel: Panel, memory: Store) -> tuple[float, float]:
         """Return how well the panel is answered from the base, and from the store as it is now."""
         after = await concurrently(self._read(task, i, memory, was) for task, i, was in panel)
         then = sum(reading.perf for _, _, reading in panel) / len(panel)
