@@ -24,7 +24,10 @@ V = TypeVar("V")
 
 async def concurrently(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return all results in order. If one fails, cancel the others, wait for them, and raise it."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
+    given = list(jobs)
+    if len(given) == 1:  # most tasks ask one question, and a task of asyncio takes its time
+        return [await given[0]]
+    tasks = [asyncio.ensure_future(job) for job in given]
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
@@ -176,6 +179,8 @@ class Deadline:
         """
         token = _current.set(self)
         try:
+            if self.seconds is None:
+                return await work
             task = asyncio.ensure_future(work)
         finally:
             _current.reset(token)

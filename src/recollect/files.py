@@ -264,11 +264,11 @@ class Lines:
         """Write one line."""
         data = memoryview(redact(line).encode() + b"\n")
         size = self._size + len(data)
-        with refusals(self.path):
-            try:
-                while data:
-                    data = data[os.write(self._file, data) :]
-            except BaseException:
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except BaseException:
+            with refusals(self.path):
                 os.ftruncate(self._file, self._size)
                 raise
         self._size = size

@@ -12,7 +12,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -94,14 +93,25 @@ def has_credentials(url: str) -> bool:
     return bool(_LOGIN.search(url) or _QUERY.search(url))
 
 
-def _secrets() -> tuple[tuple[str, str], ...]:
-    # The environment's own table, as it is: every line that is written comes by here, and decoding
-    # all variables takes as long as the rest of the line does.
-    return _secrets_in(tuple(os.environ._data.items()))  # type: ignore[attr-defined]
+class _Secrets:
+    """The secrets of the environment, looked for again only when it has changed."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[dict[bytes, bytes], tuple[tuple[str, str], ...]] = {}, ()
+
+    def __call__(self) -> tuple[tuple[str, str], ...]:
+        # The environment's own table, as it is: every line that is written comes by here, and
+        # decoding all variables takes as long as the rest of the line does.
+        table: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
+        if table != self._seen[0]:
+            self._seen = table.copy(), _secrets_now()  # in one piece: there are threads
+        return self._seen[1]
 
 
-@lru_cache(maxsize=1)
-def _secrets_in(_environment: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[str, str], ...]:
+_secrets = _Secrets()
+
+
+def _secrets_now() -> tuple[tuple[str, str], ...]:
     found = []
     for name, value in os.environ.items():
         if _SECRET_NAMES.isdisjoint(name.upper().split("_")) or not _is_secret(value.strip()):

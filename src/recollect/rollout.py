@@ -17,7 +17,7 @@ from recollect.chat.chat import Chats, Model
 from recollect.concurrency import Deadline, OutOfTime, concurrently
 from recollect.errors import BoundaryError, OwnMistake, UserError, boundary, place_of
 from recollect.forks import Fork
-from recollect.memory.base import Leased, Memory
+from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
 from recollect.rewards.base import Reward, Score
 from recollect.seeds import Key
@@ -136,7 +136,7 @@ class Rollout:
         if isinstance(memory, TextMemory):
             memory.writer = lambda: chats.spoken
         episode.ops = memory.ops
-        episode.namespace = memory.namespace if isinstance(memory, Leased) else ""
+        episode.namespace = getattr(memory, "namespace", "")  # of a trial of a shared base
         try:
             with boundary("agent"):
                 answers = await self._answers(episode.task, chats, memory)

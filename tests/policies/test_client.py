@@ -465,7 +465,7 @@ def test_no_bytes_break_the_reader(data):
 
         connection.connection_made(Transport())
         with contextlib.suppress(Dropped, NotHttp):
-            await connection.ask(b"")
+            await connection.ask(b"", 1 << 20, asyncio.get_running_loop().time() + 9)
 
     asyncio.run(run())
 

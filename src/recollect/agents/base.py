@@ -105,8 +105,10 @@ class Asks(Protocol):
 
 def open_memory(agent: Agent, task: Task) -> Memory:
     """Open the memory that an episode starts with."""
-    if isinstance(agent, Remembers):
-        return agent.new_memory(task)
+    # As isinstance(agent, Remembers) does; every episode comes by here, and that takes 20 µs.
+    if (own := getattr(agent, "new_memory", None)) is not None:
+        memory: Memory = own(task)
+        return memory
     found: Memory = kept_by(agent)()
     if missing := [name for name in MEMORY if not hasattr(found, name)]:
         what = f"{type(found).__name__} is no memory: it has no {', '.join(missing)}"

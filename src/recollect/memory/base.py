@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self
 
 from recollect.types import MemoryOp
 
@@ -21,11 +21,3 @@ class Memory(Protocol):
 
     def close(self) -> None:
         """Give back whatever the memory holds; called once, however the episode ends."""
-
-
-@runtime_checkable
-class Leased(Protocol):
-    """A memory that is a trial of a shared base."""
-
-    namespace: str
-    """The name of the base, with a tail that no other trial has."""

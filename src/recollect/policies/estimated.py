@@ -6,7 +6,8 @@ and less, so that what is counted rarely exceeds a window in the server's own to
 
 from __future__ import annotations
 
-import struct
+import sys
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -17,6 +18,9 @@ BYTES = 3
 """What counts as one token. Ids hold the bytes themselves, so that every text can be read back."""
 FULL = 1 << (8 * BYTES)
 """The least id of a piece that has all its bytes."""
+NATIVE = FULL.to_bytes(BYTES + 1, sys.byteorder)
+PLACES = (2, 1, 0) if sys.byteorder == "little" else (1, 2, 3)
+"""Where a piece's bytes are in its id, as this machine holds a number of four bytes."""
 SHORT = 512
 """Characters up to which pieces are remembered: a prompt's fixed texts come with every call."""
 COUNTED = "tokens are estimated, at three bytes each, because nothing here knows the tokenizer"
@@ -39,14 +43,17 @@ class EstimatedTokenizer(Utf8Tokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens."""
-        whole = ids[:-1] if ids and ids[-1] < FULL else ids  # the last piece may be shorter
-        if len(whole) and min(whole) >= FULL:
-            laid = struct.pack(f">{len(whole)}I", *whole)
-            data = bytearray(BYTES * len(whole))
-            for at in range(BYTES):
-                data[at::BYTES] = laid[at + 1 :: BYTES + 1]
-            return (data + b"".join(map(_bytes, ids[len(whole) :]))).decode(errors="replace")
-        return b"".join(map(_bytes, ids)).decode(errors="replace")
+        end = len(ids)
+        while end and ids[end - 1] < FULL:  # the last piece may be shorter, and an end may follow
+            end -= 1
+        whole = ids[:end]
+        if not end or min(whole) < FULL:
+            return b"".join(map(_bytes, ids)).decode(errors="replace")
+        laid = array("I", whole).tobytes()
+        data = bytearray(BYTES * end)
+        for at, place in enumerate(PLACES):
+            data[at::BYTES] = laid[place :: BYTES + 1]
+        return (data + b"".join(map(_bytes, ids[end:]))).decode(errors="replace")
 
     def decode_control(self, token_id: int) -> str:
         """Return the text of one token."""
@@ -63,10 +70,10 @@ def _pieces(data: bytes) -> list[int]:
         # Every call of an evaluation comes by here several times, mostly with short texts.
         count = len(data) // BYTES
         whole = BYTES * count
-        laid = bytearray(b"\1\0\0\0" * count)
-        for at in range(BYTES):
-            laid[at + 1 :: BYTES + 1] = data[at:whole:BYTES]
-        ids = list(struct.unpack(f">{count}I", laid))
+        laid = bytearray(NATIVE * count)
+        for at, place in enumerate(PLACES):
+            laid[place :: BYTES + 1] = data[at:whole:BYTES]
+        ids = memoryview(laid).cast("I").tolist()
         return ids + ([_id(data[whole:])] if whole < len(data) else [])
     ids, start = [], 0
     while start < len(data):

@@ -43,6 +43,8 @@ class Wire:
         self._shown_host = parts.netloc.rpartition("@")[2]
         self._tls = ssl.create_default_context() if self.secure else None
         self._idle: list[_Connection] = []
+        self._heads: dict[tuple[str, str, str], bytes] = {}
+        """The lines that all requests to a path share."""
 
     async def send(
         self,
@@ -60,31 +62,36 @@ class Wire:
         has at most `limit` bytes.
         """
         message = self._head(method, path, body, key) + (body or b"")
+        ends = asyncio.get_running_loop().time() + seconds
         try:
-            async with asyncio.timeout(seconds):
-                return await self._exchange(message, limit)
+            return await self._exchange(message, limit, ends)
         except TimeoutError:
             raise Slow(f"no whole answer in {seconds:g} s") from None
 
     def _head(self, method: str, path: str, body: bytes | None, key: str) -> bytes:
-        lines = [
-            f"{method} {_target(self.base + path)} HTTP/1.1",
-            f"Host: {self._shown_host}",
-            "Accept: application/json",
-            "Accept-Encoding: identity",
-            "User-Agent: recollect",
-        ]
-        if body is not None:
-            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
-        if key:
-            lines.append(f"Authorization: Bearer {key}")
-        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+        head = self._heads.get((method, path, key))
+        if head is None:
+            lines = [
+                f"{method} {_target(self.base + path)} HTTP/1.1",
+                f"Host: {self._shown_host}",
+                "Accept: application/json",
+                "Accept-Encoding: identity",
+                "User-Agent: recollect",
+                *([f"Authorization: Bearer {key}"] if key else []),
+            ]
+            head = self._heads[method, path, key] = "\r\n".join([*lines, ""]).encode("latin-1")
+        if body is None:
+            return head + b"\r\n"
+        return head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
 
-    async def _exchange(self, message: bytes, limit: int) -> Response:
+    async def _exchange(self, message: bytes, limit: int, ends: float) -> Response:
         while True:
-            connection, fresh = await self._connection()
+            connection, fresh = self._waiting(), False
+            if connection is None:
+                async with asyncio.timeout_at(ends):
+                    connection, fresh = await self._connect(), True
             try:
-                response = await connection.ask(message, limit)
+                response = await connection.ask(message, limit, ends)
             except Dropped:
                 # A server may close an idle connection at any time; that is nobody's failure.
                 if fresh or connection.answering:
@@ -94,11 +101,15 @@ class Wire:
                 self._idle.append(connection)
             return response
 
-    async def _connection(self) -> tuple[_Connection, bool]:
+    def _waiting(self) -> _Connection | None:
+        """Take a connection that waits for use, if there is one."""
         while self._idle:
             connection = self._idle.pop()
             if connection.open:
-                return connection, False
+                return connection
+        return None
+
+    async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.connect_timeout):
@@ -111,7 +122,7 @@ class Wire:
             ) from None
         except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
             raise Unreachable(f"{self.host}:{self.port}: {error}") from None
-        return made, True
+        return made
 
     def close(self) -> None:
         """Close the connections that wait for use."""
@@ -133,20 +144,25 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = ResponseReader()
         self._answer: asyncio.Future[Response] | None = None
+        self._ends = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        """Rings when an answer is due. It is left for the next one: setting one takes as long as
+        sending a request."""
 
     @property
     def answering(self) -> bool:
         """Whether anything of the response has come."""
         return self._reader.begun
 
-    async def ask(self, message: bytes, limit: int = MAX_BODY) -> Response:
-        """Send a request and wait for its response."""
+    async def ask(self, message: bytes, limit: int, ends: float) -> Response:
+        """Send a request and wait for its response, until the loop's clock shows `ends`."""
         assert self._transport is not None
         self._reader = ResponseReader(limit)
         self.reusable = False
         self._answer = asyncio.get_running_loop().create_future()
         if not self.open:
             raise Dropped("the server had closed the connection")
+        self._wake_at(ends)
         self._transport.write(message)
         try:
             return await self._answer
@@ -154,6 +170,23 @@ class _Connection(asyncio.Protocol):
             self._answer = None
             if not self.reusable:
                 self._transport.abort()
+
+    def _wake_at(self, ends: float) -> None:
+        self._ends = ends
+        if self._timer is not None and self._timer.when() > ends:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(ends, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._answer is None or self._answer.done():
+            return
+        if asyncio.get_running_loop().time() < self._ends:  # it was set for an earlier request
+            self._wake_at(self._ends)
+        else:
+            self._answer.set_exception(TimeoutError())
 
     def close(self) -> None:
         """Let go of the server."""
@@ -166,6 +199,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.open = False
+        if self._timer is not None:
+            self._timer.cancel()
         if self._answer is None or self._answer.done():
             return
         response = None if error else self._reader.end()
