@@ -42,6 +42,7 @@ from recollect.commands.stages.file import StagesOptions, read_plan
 from recollect.commands.stages.plan import StagePlan
 from recollect.commands.stages.record import markdown, read_results
 from recollect.commands.stages.run import run_stages
+from recollect.files import read_json
 from recollect.models.tokenizer import HFTokenizer
 from recollect.rollout import Rollout
 from recollect.seeds import derive
@@ -231,6 +232,20 @@ def make_stages(out: Path, stages: Path, seed: int) -> StagePlan:
     return read_plan(StagesOptions(str(file), folder=out / f"seed-{seed}", seed=seed))
 
 
+def table(plan: StagePlan) -> str:
+    """Show the score after every stage, and on longer ledgers, as Markdown."""
+    lines = [markdown(list(read_results(plan.folder).values()))]
+    lines += ["| after | length | accuracy | n |", "|---|---|---|---|"]
+    for stage in plan.stages:
+        lengths = read_json(plan.folder / stage.name / "lengths.json", "run it again")
+        lines += [
+            f"| {stage.name} | {times}x | {own['mean']:.3f} [{own['low']:.3f}, {own['high']:.3f}]"
+            f" | {own['n']} |"
+            for times, own in lengths.items()
+        ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Make the model; with --train also train it, in stages and end to end."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -238,7 +253,7 @@ def main() -> None:
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--stages", type=Path, default=STAGES, help="the file of stages")
     parser.add_argument("--tasks", type=int, default=1500)
-    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--lr", type=float, default=6e-3)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -252,7 +267,7 @@ def main() -> None:
         fit(network, rows, options.steps, options.lr, 3, lambda row: swapped(row, kinds, rng))
         save(network, tokenizer, options.out)
     if options.train and run_stages(plan) == 0:
-        print(markdown(list(read_results(plan.folder).values())))
+        print(table(plan))
 
 
 if __name__ == "__main__":

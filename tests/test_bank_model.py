@@ -70,5 +70,5 @@ def test_a_model_is_made_and_trained(maker, tokenizer, plan):
     maker.save(network, tokenizer, plan.folder.parent.parent)
     config = replace(whole.config, updates_per_step=1, steps=1)
     config = replace(config, rollout=replace(config.rollout, tasks=2, n=2))
-    config = replace(config, val=replace(config.val, tasks=2))
+    config = replace(config, val=replace(config.val, tasks=2, lengths=()))
     assert train_and_report(config).episodes == 4
