@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import sys
 import threading
@@ -19,6 +20,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from benchmarks.curator_table import show, show_seed
 from benchmarks.curator_teacher import PROMPTS, Teacher
@@ -179,8 +182,16 @@ def fit(config: TrainConfig, seconds: float) -> None:
     timer.start()
     result = train_to_result(config, open_console(), stop)
     timer.cancel()
+    free()
     if not result.finished and result.step:
         train_to_result(replace(config, steps=result.step), open_console(), Stop())
+
+
+def free() -> None:
+    """Give the memory of a model that is no longer used back: other seeds share the GPU."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def one_seed(options: argparse.Namespace) -> None:
@@ -191,17 +202,20 @@ def one_seed(options: argparse.Namespace) -> None:
     warm = settings(base.folder / "warm", options)
     if not (base.folder / "warm" / "config.json").exists():
         warm_up(base, base.folder / "warm", options.episodes)
+        free()
         print(f"warm-up done after {time.perf_counter() - began:.0f} s", flush=True)
     took = 30.0
     for name, config in (("before", base), ("warmed", warm)):
         if not (base.folder / f"{name}.json").exists():
             took = evaluate(config, name)
+            free()
             print(f"{name} measured after {time.perf_counter() - began:.0f} s", flush=True)
     trained = warm.folder / warm.name / "model"
     if not trained.exists():
         # What is left after the last evaluation, and a step that is under way, must fit too.
         left = 60 * options.minutes - (time.perf_counter() - began) - 1.5 * took - 20
         fit(warm, left)
+        free()
     print(f"trained after {time.perf_counter() - began:.0f} s", flush=True)
     if not (base.folder / "after.json").exists():
         evaluate(settings(trained, options), "after")
@@ -230,10 +244,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0, help="for all, training cut to fit")
     parser.add_argument("--tasks", type=int, default=16, help="per step")
     parser.add_argument("--n", type=int, default=16, help="episodes per task")
-    parser.add_argument("--lr", type=float, default=2e-5)
+    parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--val", type=int, default=224, help="held-out questions of a seed")
     parser.add_argument("--episodes", type=int, default=1024, help="of the teacher")
-    parser.add_argument("--cache-gib", type=float, default=12.0)
+    parser.add_argument("--cache-gib", type=float, default=8.0)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     if options.seed is not None:
