@@ -44,6 +44,7 @@ from recollect.models.model import load_model
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group, Rollout
+from recollect.runs.checkpoints import find_checkpoint
 from recollect.samples import samples_of
 from recollect.tasks.conversations.locomo import read_locomo
 from recollect.tasks.conversations.locomo_files import LocomoOptions, build_locomo
@@ -174,17 +175,19 @@ def evaluate(config: TrainConfig, name: str) -> float:
     return time.perf_counter() - began
 
 
-def fit(config: TrainConfig, seconds: float) -> None:
-    """Train to the last step, or until the time is over; a shorter run ends where it stopped."""
+def fit(config: TrainConfig, seconds: float, folder: Path) -> None:
+    """Train to the last step, or until the time is over, and keep the model of the last one."""
     stop = Stop()
     timer = threading.Timer(max(1.0, seconds), stop.soon.set)
     timer.daemon = True
     timer.start()
-    result = train_to_result(config, open_console(), stop)
+    train_to_result(config, open_console(), stop)
     timer.cancel()
     free()
-    if not result.finished and result.step:
-        train_to_result(replace(config, steps=result.step), open_console(), Stop())
+    checkpoint = find_checkpoint(config.folder / config.name)
+    model = load_model(config.model)
+    saved_model.load_weights(checkpoint.path, model)
+    saved_model.export(folder, model)
 
 
 def free() -> None:
@@ -210,11 +213,12 @@ def one_seed(options: argparse.Namespace) -> None:
             took = evaluate(config, name)
             free()
             print(f"{name} measured after {time.perf_counter() - began:.0f} s", flush=True)
-    trained = warm.folder / warm.name / "model"
+    trained = base.folder / "trained"
     if not trained.exists():
         # What is left after the last evaluation, and a step that is under way, must fit too.
         left = 60 * options.minutes - (time.perf_counter() - began) - 1.5 * took - 20
-        fit(warm, left)
+        few = replace(warm.val, tasks=min(8, warm.val.tasks))  # `evaluate` measures all of them
+        fit(replace(warm, val=few), left, trained)
         free()
     print(f"trained after {time.perf_counter() - began:.0f} s", flush=True)
     if not (base.folder / "after.json").exists():
