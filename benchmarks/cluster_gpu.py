@@ -34,8 +34,8 @@ VERL = "actor_rollout_ref.rollout"
 
 
 def fold(options: argparse.Namespace, name: str, steps: int) -> list[str]:
-    """Return the command of a fold, the same for every engine: over SQuAD, or the demo's."""
-    own = ["demo", "--model.device", "auto"]
+    """Return the command of a fold, the same for every engine: over SQuAD, or short diaries."""
+    own = ["short_diary", "--model.device", "auto"]
     if options.model:
         own = ["squad", "--model.path", str(options.model), "--tasks.folder", str(options.data),
                "--rollout.n", "8", "--updates-per-step", "1",
@@ -162,7 +162,7 @@ def line(options: argparse.Namespace, name: str) -> str:
 async def main() -> None:
     """Run what is asked for, at the same time, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", type=Path, help="a warm model; without it the demo's")
+    parser.add_argument("--model", type=Path, help="a warm model; without it that of short_diary")
     parser.add_argument("--data", type=Path, help="of SQuAD, for that model")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=RUNS, default=RUNS)

@@ -1,14 +1,14 @@
 """Make the demo's base model: a word-level tokenizer, and a tiny Llama with a habit to unlearn.
 
-    python scripts/make_demo_model.py [--out FOLDER]
-    python scripts/make_demo_model.py --guess 0.4 --out src/recollect/demo/two_stage
+    python scripts/make_demo_model.py [demo | short_diary | two_stage] [--out FOLDER]
 
 The warm start is supervised, on single steps of the fold: write down one word of what was read,
 mostly one of the asked kind, and answer with the word in the memory. Which mention to keep is not
-taught: the teacher overwrites its memory more often than not, whatever the question says. That
-this is wrong, and what would be right, only the reward can tell. With --guess there is a second
-habit to unlearn, in the other role: to answer with any word of the asked kind, unread.
-CPU, one thread, about four minutes; the same weights every time on the same machine.
+taught: the teacher keeps or overwrites its memory by chance, whatever the question says. That this
+is wrong, and what would be right, only the reward can tell. The demo's model has a second lesson,
+on longer chunks, where it writes down the last word of the question as well. The two-stage model
+has a second habit to unlearn, in the other role: to answer with any word of the asked kind, unread.
+CPU, one thread, about eight minutes; the same weights every time on the same machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import argparse
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Protocol
 
 import torch
 from tokenizers import Regex, decoders, pre_tokenizers
+from transformers import LlamaForCausalLM
 from warm_start import END, Row, fit, make_network, save, word_tokenizer
 
 from recollect.agents.base import Agent
@@ -33,12 +34,12 @@ from recollect.agents.fold import NO_MEMORY, FoldPrompts
 from recollect.chat.chat import Model
 from recollect.chat.policy import Policy
 from recollect.chat.rendering import Renderer
-from recollect.config.presets import DEMO_MODEL, PRESETS
+from recollect.config.presets import PRESETS
 from recollect.models.tokenizer import HFTokenizer
 from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Rollout
 from recollect.seeds import derive
-from recollect.tasks.made.recall import Recall, Wording
+from recollect.tasks.made.recall import DIARY, SHORT_DIARY, Recall, Wording
 from recollect.types import Completion, Sampling
 
 DEMO = PRESETS["demo"]
@@ -83,6 +84,8 @@ class Teacher:
     """How often it keeps a good memory when the chunk offers another mention."""
     guess: float = 0.0
     """How often it answers without a look at its memory."""
+    repeats: bool = False
+    """Whether its memory begins with the last word of the question."""
 
     def likely(
         self, prompt_ids: Sequence[int], said_ids: Sequence[int] = ()
@@ -92,8 +95,9 @@ class Teacher:
         So what was said changes nothing.
         """
         prompt = [self.words[i] for i in prompt_ids]
-        memory = prompt[len(prompt) - prompt[::-1].index("Memory") + 1]
-        asked = prompt[prompt.index("Which") + 1]
+        asked, last = prompt[prompt.index("Which") + 1], prompt[prompt.index("?") - 1]
+        start = len(prompt) - prompt[::-1].index("Memory") + 1
+        memory = prompt[start + (prompt[start] == last)]
         if "Answer" in prompt:
             likely = self.answer(asked, memory)
             return [{"\\boxed{": 1.0}, likely, {"}": 1.0}, {END: 1.0}]
@@ -107,7 +111,8 @@ class Teacher:
         chances[memory] += (1 - self.slip) * stay
         for value in fitting or [NOTHING]:
             chances[value] += (1 - self.slip) * (1 - stay) / max(len(fitting), 1)
-        return [{word: p for word, p in chances.items() if p > 0}, {END: 1.0}]
+        value = {word: p for word, p in chances.items() if p > 0}
+        return [*([{last: 1.0}] if self.repeats else []), value, {END: 1.0}]
 
     def answer(self, asked: str, memory: str) -> dict[str, float]:
         """Return the answers it may give, with their chances."""
@@ -137,13 +142,18 @@ class Reader(Policy, Protocol):
 
 
 def make_rows(
-    teacher: Reader, tokenizer: HFTokenizer, agent: Agent, family: Recall, tasks: int
-) -> list[Row]:
-    """Let a teacher run an agent on training tasks of both kinds, first and latest."""
+    teacher: Reader, tokenizer: HFTokenizer, agent: Agent, family: Recall, tasks: int,
+    distractors: Sequence[int] = (),
+) -> list[Row]:  # fmt: skip
+    """Let a teacher run an agent on training tasks of both kinds, first and latest.
+
+    Where several numbers of distractors are given, tasks have them in turn.
+    """
     model = Model(teacher, Renderer(tokenizer))
     rollout = Rollout(agent, {"memory": model, "answer": model}, AnswerReward())
-    either = replace(family, keep="either")
-    stories = [either.task(i, derive("warm start")) for i in range(tasks)]
+    numbers = distractors or (family.distractors,)
+    turns = [replace(family, keep="either", distractors=n) for n in numbers]
+    stories = [turns[i % len(turns)].task(i, derive("warm start")) for i in range(tasks)]
     groups = asyncio.run(rollout.groups(stories, 1, ("warm start",)))
     number = {word: i for i, word in enumerate(teacher.words)}
     rows = []
@@ -156,25 +166,59 @@ def make_rows(
     return rows
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """One part of a warm start."""
+
+    family: Recall
+    habits: Mapping[str, float]
+    """Of the teacher."""
+    tasks: int = 20_000
+    steps: int = 2500
+    lr: float = 6e-3
+    distractors: tuple[int, ...] = ()
+    """Numbers of them, in turn; by default as the family has."""
+
+
+SHORT = Lesson(SHORT_DIARY, {})
+LONG = Lesson(
+    DIARY,
+    {"slip": 0.1, "stay": 0.4, "repeats": True},
+    tasks=6_000,
+    steps=900,
+    lr=4e-3,
+    distractors=(3, 5, 7, 8),
+)
+MORE = replace(LONG, tasks=8_000, steps=1400, distractors=(2, 4, 6, 8))
+LESSONS = {
+    "demo": (SHORT, LONG, MORE),
+    "short_diary": (SHORT,),
+    "two_stage": (replace(SHORT, habits={"guess": 0.4}),),
+}
+
+
 def main() -> None:
     """Make the tokenizer and the model, and write them to a folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=DEMO_MODEL)
-    parser.add_argument("--guess", type=float, default=0.0)
-    parser.add_argument("--tasks", type=int, default=20_000)
-    parser.add_argument("--steps", type=int, default=2500)
-    parser.add_argument("--lr", type=float, default=6e-3)
+    parser.add_argument("preset", choices=LESSONS, nargs="?", default="demo")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--start", type=Path, help="a model to give the last lesson alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     wording = DEMO.tasks.words
     tokenizer = make_tokenizer(wording, DEMO.agent.prompts)
     words = tokenizer.hf.convert_ids_to_tokens(list(range(tokenizer.vocab_size)))
     kinds = {value: kind for kind, values in wording.values.items() for value in values}
-    teacher = Teacher(words, kinds, guess=options.guess)
-    rows = make_rows(teacher, tokenizer, DEMO.agent, DEMO.tasks, options.tasks)
-    network = make_network(tokenizer)
-    fit(network, rows, options.steps, options.lr, weight=WEIGHT)
-    save(network, tokenizer, options.out)
+    network, lessons = make_network(tokenizer), LESSONS[options.preset]
+    if options.start:
+        network, lessons = LlamaForCausalLM.from_pretrained(options.start), lessons[-1:]
+    for lesson in lessons:
+        teacher = Teacher(words, kinds, **lesson.habits)
+        rows = make_rows(
+            teacher, tokenizer, DEMO.agent, lesson.family, lesson.tasks, lesson.distractors
+        )
+        fit(network, rows, lesson.steps, lesson.lr, weight=WEIGHT)
+    save(network, tokenizer, options.out or Path(PRESETS[options.preset].model.path))
 
 
 if __name__ == "__main__":

@@ -18,12 +18,13 @@ from pathlib import Path
 from random import Random
 
 import torch
-from make_demo_model import DEMO, WEIGHT, WORDS, make_rows, spaced_tokenizer
+from make_demo_model import WEIGHT, WORDS, make_rows, spaced_tokenizer
 from warm_start import END, fit, make_network, save
 
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import GatedAgent, GatedPrompts
 from recollect.commands.train import run_training
+from recollect.config.presets import PRESETS
 from recollect.config.rollout import ValidationConfig
 from recollect.config.train import TrainConfig
 from recollect.files import read_json
@@ -32,6 +33,8 @@ from recollect.rewards.answers import AnswerReward
 from recollect.rewards.reading import GateReward
 from recollect.runs.run import read_metrics
 from recollect.types import Completion, Sampling
+
+DEMO = PRESETS["short_diary"]
 
 TAGS = ("<check>", "</check>", "<update>", "</update>", "<next>", "</next>")
 CHOICES = ("yes", "no", "continue", "end")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+from transformers import AutoModelForCausalLM
+
 from recollect.agents.fold import NO_MEMORY
 from recollect.chat.rendering import Renderer, user
 from recollect.config.presets import DEMO_MODEL, PRESETS
@@ -22,6 +25,38 @@ def test_every_word_of_the_task_has_a_token():
             ids = TOKENIZER.encode(text)
             assert UNKNOWN[0] not in ids, text
             assert TOKENIZER.decode(ids) == text
+
+
+def chance_to_keep(network: torch.nn.Module, wording: str, i: int) -> float:
+    """Return the chance that a memory of the asked kind survives a chunk with another mention."""
+    words = DEMO.tasks.words
+    kinds = list(words.values)
+    kind, others = kinds[i % len(kinds)], kinds[: i % len(kinds)] + kinds[i % len(kinds) + 1 :]
+    held, new = words.values[kind][i % 8], words.values[kind][(i + 3) % 8]
+    told = [words.values[other][(i + n) % 8] for n, other in enumerate(others[:4])]
+    told.insert(i % 5, new)
+    prompt = DEMO.agent.prompts.chunk_first.format(
+        problem=words.questions["first" if wording == "first" else "latest"].format(category=kind),
+        chunk=" ".join(words.facts[0].format(value=value) for value in told),
+        memory=f"{wording} {held}",
+    )
+    ids = [*Renderer(TOKENIZER).opening([user(prompt)]), *TOKENIZER.encode(wording)]
+    with torch.no_grad():
+        chances = network(torch.tensor([ids])).logits[0, -1].softmax(-1)
+    keep, overwrite = (float(chances[TOKENIZER.encode(value)[0]]) for value in (held, new))
+    assert keep + overwrite > 0.3  # it looks up the asked kind
+    return keep / (keep + overwrite)
+
+
+def test_the_base_knows_neither_rule():
+    """Whether it keeps a word does not depend on which mention the question asks for."""
+    network = AutoModelForCausalLM.from_pretrained(DEMO_MODEL, dtype=torch.float32)
+    first, last = (
+        sum(chance_to_keep(network, wording, i) for i in range(64)) / 64
+        for wording in ("first", "last")
+    )
+    assert abs(first - last) < 0.1, (first, last)
+    assert 0.2 < first < 0.8
 
 
 def test_no_text_spells_a_control_token():

@@ -104,6 +104,8 @@ def test_training_returns_what_came_of_it_and_can_be_silent(tmp_path, capfd):
     assert isinstance(result.accuracy, Accuracy) and result.accuracy.n == 4
     assert result.accuracy.low <= result.accuracy.mean <= result.accuracy.high
     assert result.before is not None and list(result.lengths) == [1, 2]
+    assert list(result.distractors) == [2] and result.distractors[2].n == 4
+    assert (result.folder / "distractors.json").exists()
     assert [row["step"] for row in result.metrics] == [0, 1]
     assert result.curve("reward/mean") == ([1], [result.metrics[1]["reward/mean"]])
     assert (result.model / "config.json").exists()
@@ -126,6 +128,7 @@ def test_a_plain_function_is_trained(tmp_path):
     assert all(len(e.contexts) == 3 for group in result.groups for e in group)
     measured = recollect.evaluate(result, quiet=True)
     assert measured.lengths == result.lengths  # the trained model, the same agent and tasks
+    assert measured.distractors == result.distractors
     assert recollect.evaluate(result.folder, quiet=True).lengths == result.lengths
     assert recollect.train(result, quiet=True, steps=2).step == 2
 

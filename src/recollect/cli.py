@@ -26,6 +26,7 @@ PRESETS = (
         "gated",
         "parallel",
         "recursive",
+        "short_diary",
         "two_stage",
         "memagent_published",
     ),

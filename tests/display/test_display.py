@@ -182,7 +182,7 @@ def test_many_questions_are_named_and_counted():
 REPORT = Report(
     "demo", Path("runs/demo"), HALF, Accuracy(512, 0, 0.977, 0.959, 0.987),
     [(1, HALF), (16, HALF)], 40, 10240, 5, 3141592, 2912345, {"rollout": 48.0, "update": 61.0},
-    {"seed": "0"}, "recollect eval runs/demo",
+    {"seed": "0"}, "recollect eval runs/demo", [(2, HALF)],
 )  # fmt: skip
 
 
@@ -191,6 +191,7 @@ def test_the_report_card_states_everything(width):
     shown = text(report_card(REPORT), width)
     for piece in (
         "before", "after", "0.977", "0.959 to 0.987", "0.500", "0.457 to 0.543", "512", "1x", "16x",
+        "2x distractors 0.500",
         "40 steps, 10,240 episodes (5 failed)", "3.14M tokens sampled",
         "1 min 49 s (rollout 48 s, update", "runs/demo", "recollect eval runs/demo", "seed",
     ):  # fmt: skip
@@ -202,6 +203,7 @@ def test_the_markdown_report_states_the_same():
     shown = report_markdown(REPORT)
     assert "| after | 0.977 | 0.959 to 0.987 | 512 | 0 |" in shown
     assert "| 16x | 0.500 | 0.457 to 0.543 | 512 | 3 |" in shown
+    assert "| 2x distractors | 0.500 | 0.457 to 0.543 | 512 | 3 |" in shown
     assert "- next: `recollect eval runs/demo`" in shown
     only = Report("demo", Path("r"), None, HALF)
     assert "before" not in report_markdown(only) and "before" not in text(report_card(only))

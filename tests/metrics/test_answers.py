@@ -231,7 +231,7 @@ def test_presets_say_which_box_they_reward() -> None:
     }
     papers = {"hotpotqa", "callback", "gated", "parallel"}
     assert {n for n, metric in by_preset.items() if metric == "boxed_exact_match"} >= papers
-    ours = {"demo", "recall", "chronicle", "squad", "babilong", "two_stage"}
+    ours = {"demo", "recall", "chronicle", "squad", "babilong", "short_diary", "two_stage"}
     assert {n for n, metric in by_preset.items() if metric == "boxed_match"} == ours
 
 

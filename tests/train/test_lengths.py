@@ -20,7 +20,7 @@ from recollect.tasks.files.jsonl import Jsonl
 from recollect.tasks.made.ledger import Ledger
 from recollect.tasks.made.ledger_folder import LedgerFiles
 from recollect.tasks.multiples import stretched
-from recollect.train.lengths import check_tasks
+from recollect.train.lengths import check_tasks, crowded_tasks
 
 
 def own_data(folder: Path, **changes) -> TrainConfig:
@@ -56,6 +56,20 @@ def test_the_setting_that_asks_is_named(tmp_path):
         next(drawn(config))
     with pytest.raises(UserError, match="at most 3"):
         check_tasks(own_data(tmp_path, val=held_out), 4)
+
+
+def test_distractors_are_multiplied_where_tasks_have_some(tmp_path):
+    val = ValidationConfig(tasks=3, lengths=(1,), length_tasks=3, distractors=(2, 3))
+    demo = replace(preset("demo"), val=val)
+    crowds = crowded_tasks(demo)
+    assert crowds == {
+        times: replace(demo.tasks, distractors=times * demo.tasks.distractors) for times in (2, 3)
+    }
+    few, many = (str(family.task(0, 0, "test").chunks).count(".") for family in crowds.values())
+    assert few < many
+    assert crowded_tasks(own_data(tmp_path, val=val)) == {}
+    with pytest.raises(UserError, match=r"val\.distractors"):
+        replace(val, distractors=(0,))
 
 
 @pytest.mark.parametrize(

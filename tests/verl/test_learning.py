@@ -20,7 +20,7 @@ STEPS = 24
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     config = replace(
-        preset("demo"),
+        preset("short_diary"),
         name="learning",
         folder=tmp_path_factory.mktemp("cluster"),
         rollout=RolloutConfig(tasks=16, n=8),

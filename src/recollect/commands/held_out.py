@@ -24,6 +24,7 @@ from recollect.foreign import one_line
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
 from recollect.tasks.base import notes_of
+from recollect.train.lengths import crowded_tasks
 from recollect.train.loop import failures
 from recollect.train.rollouts import Rollouts
 from recollect.train.trial import has_own_code, try_out
@@ -48,15 +49,20 @@ def measure_held_out(
     """
     groups: dict[int, list[Group]] = {}
     details: dict[int, dict[str, Accuracy]] = {}
+    crowds: dict[int, Accuracy] = {}
 
     def take(times: int, found: list[Group]) -> None:
         details[times] = detailed(found)
         if keep:
             groups[times] = found
 
+    def take_crowd(times: int, found: list[Group]) -> None:
+        crowds[times] = accuracy(found)
+
     with console.status("loading") as status:
-        lengths = stop.run(evaluate(config, StatusLine(status), take))
+        lengths = stop.run(evaluate(config, StatusLine(status), take, take_crowd))
     lines = [([f"{times}x the text"], result) for times, result in lengths.items()]
+    lines += [([f"{times}x the distractors"], result) for times, result in crowds.items()]
     console.print(accuracy_table([Text("Held-out accuracy", "bold")], lines))
     if isinstance(config.reward, MemoryDelta):
         a = details[1]["reward"]
@@ -64,7 +70,7 @@ def measure_held_out(
     for times, found in details.items():
         console.print()
         console.print(detail_table(f"{times}x the text, in detail", found))
-    return HeldOut(lengths, details, groups)
+    return HeldOut(lengths, details, groups, crowds)
 
 
 def detailed(groups: Sequence[Group]) -> dict[str, Accuracy]:
@@ -89,12 +95,19 @@ def detail_table(title: str, rows: Mapping[str, Accuracy]) -> Table:
     return table
 
 
+def _ignore(_times: int, _groups: list[Group]) -> None: ...
+
+
 async def evaluate(
     config: TrainConfig,
     watcher: Watcher,
-    on_groups: Callable[[int, list[Group]], None] = lambda _times, _groups: None,
+    on_groups: Callable[[int, list[Group]], None] = _ignore,
+    on_crowd: Callable[[int, list[Group]], None] = _ignore,
 ) -> dict[int, Accuracy]:
-    """Measure at the training length, and at every multiple of it that the settings name."""
+    """Measure at the training length, and at every multiple of it that the settings name.
+
+    Multiples of the distractors are handed to `on_crowd`.
+    """
     rollouts = Rollouts.open(config, learns=False)
     for note in rollouts.roles.notes if config.models.fixed else ():
         watcher.note(note)
@@ -113,6 +126,8 @@ async def evaluate(
                 watcher.note(f"{times}x the text: {failed}")
             found[times] = accuracy(groups)
             on_groups(times, groups)
+        for times, family in crowded_tasks(config).items():
+            on_crowd(times, await rollouts.validate_on(family, watcher, f"{times}x distractors"))
         return found
     finally:
         rollouts.roles.close()

@@ -55,6 +55,11 @@ class TrainResult:
         return dict(self.report.lengths) if self.report else {}
 
     @property
+    def distractors(self) -> dict[int, Accuracy]:
+        """Held-out accuracy by multiple of the distractors."""
+        return dict(self.report.distractors) if self.report else {}
+
+    @property
     def model(self) -> Path:
         """The folder of the trained model, once the run is finished."""
         return self.folder / "model"
@@ -91,6 +96,8 @@ class HeldOut:
     by the same multiples."""
     groups: dict[int, list[Group]] = field(default_factory=dict, repr=False)
     """The episodes they come from, one group per task, by the same multiples."""
+    distractors: dict[int, Accuracy] = field(default_factory=dict)
+    """By multiple of the distractors."""
 
     @property
     def accuracy(self) -> Accuracy:

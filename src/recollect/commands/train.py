@@ -104,6 +104,9 @@ def _train(
     if outcome.lengths:
         measured = {times: dataclasses.asdict(own) for times, own in outcome.lengths.items()}
         run.write_text("lengths.json", json.dumps(measured, indent=1) + "\n")
+    if outcome.distractors:
+        measured = {times: dataclasses.asdict(own) for times, own in outcome.distractors.items()}
+        run.write_text("distractors.json", json.dumps(measured, indent=1) + "\n")
     console.print(report_card(report))
     return TrainResult(run.folder, outcome.step, True, config, report, outcome.groups)
 
@@ -158,6 +161,7 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
         before=stored_accuracy(measured[0]) if measured[0]["step"] == 0 else None,
         after=stored_accuracy(measured[-1]),
         lengths=tuple(outcome.lengths.items()),
+        distractors=tuple(outcome.distractors.items()),
         steps=outcome.step,
         episodes=int(total("episodes/total")),
         failed=int(total("episodes/failed")),

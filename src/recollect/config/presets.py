@@ -33,11 +33,12 @@ from recollect.tasks.haystacks.ruler import Ruler
 from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.ledger import Ledger
 from recollect.tasks.made.ledger_folder import LedgerFiles
-from recollect.tasks.made.recall import DIARY, Recall
+from recollect.tasks.made.recall import DIARY, SHORT_DIARY, Recall
 from recollect.tasks.made.world import World
 
 DEMO_MODEL = Path(__file__).parents[1] / "demo" / "base"
 CURATOR_MODEL = DEMO_MODEL.with_name("curator")
+SHORT_DIARY_MODEL = DEMO_MODEL.with_name("short_diary")
 TWO_STAGE_MODEL = DEMO_MODEL.with_name("two_stage")
 
 _LOCOMO_LIMITS = Limits(max_assistant_turns=8, max_turn_tokens=512, max_context_tokens=8192)
@@ -60,10 +61,12 @@ PRESETS: dict[str, TrainConfig] = {
         reward=AnswerReward("boxed_match"),
         rollout=RolloutConfig(tasks=32, n=8),
         loss=LossConfig(kl_coef=0.0),
-        optim=OptimConfig(lr=5e-4, warmup_steps=20, weight_decay=0.0),
+        optim=OptimConfig(lr=1e-3, warmup_steps=10, weight_decay=0.0),
         updates_per_step=4,
-        val=ValidationConfig(tasks=512, lengths=(1, 2, 4, 8, 16), length_tasks=512),
-        steps=100,
+        val=ValidationConfig(
+            tasks=512, lengths=(1, 2, 4, 8, 16), length_tasks=512, distractors=(2,)
+        ),
+        steps=120,
         test_freq=20,
         save_freq=20,
     ),
@@ -221,8 +224,17 @@ PRESETS |= {  # other ways of reading the same texts, with the shares and reward
         reward=ProgramReward("boxed_exact_match"),
     ),
 }
+PRESETS["short_diary"] = replace(  # one rule in short chunks: learned in a minute
+    PRESETS["demo"],
+    name="short_diary",
+    model=replace(PRESETS["demo"].model, path=str(SHORT_DIARY_MODEL)),
+    tasks=SHORT_DIARY,
+    optim=OptimConfig(lr=5e-4, warmup_steps=20, weight_decay=0.0),
+    val=ValidationConfig(tasks=512, lengths=(1, 2, 4, 8, 16), length_tasks=512),
+    steps=100,
+)
 PRESETS["two_stage"] = replace(
-    PRESETS["demo"],  # with a base that has something to learn in both roles
+    PRESETS["short_diary"],  # with a base that has something to learn in both roles
     name="two_stage",
     model=replace(PRESETS["demo"].model, path=str(TWO_STAGE_MODEL)),
     optim=OptimConfig(lr=5e-4, warmup_steps=5, weight_decay=0.0),

@@ -125,7 +125,11 @@ class ValidationConfig:
     lengths: tuple[int, ...] = ()
     """At the end, also measure at these multiples of the training length."""
     length_tasks: int = 128
+    distractors: tuple[int, ...] = ()
+    """At the end, also measure with these multiples of the distractors, where the tasks have a
+    method `crowded`; on as many tasks as at other lengths."""
 
     def __post_init__(self) -> None:
         check_bounds("val", self, tasks=FROM_1, n=FROM_1, temperature=FROM_0, top_p=NUCLEUS)
         check_bounds("val", self, lengths=FROM_1, length_tasks=FROM_1)
+        check_bounds("val", self, distractors=FROM_1)

@@ -39,6 +39,8 @@ class Report:
     facts: Mapping[str, str] = field(default_factory=dict)
     """What was trained: model, task, agent, seed."""
     next_command: str = ""
+    distractors: Sequence[tuple[int, Accuracy]] = ()
+    """(multiple of the distractors, held-out accuracy)"""
 
 
 def report_card(report: Report) -> RenderableType:
@@ -49,8 +51,8 @@ def report_card(report: Report) -> RenderableType:
         _accuracies("Held-out accuracy", _outcomes(report)),
         "",
     ]
-    if report.lengths:
-        parts += [_accuracies("By length", _lengths(report)), ""]
+    if report.lengths or report.distractors:
+        parts += [_accuracies("By length", _cells(report)), ""]
     facts = Table.grid(padding=(0, 3, 0, 0))
     facts.add_column(style="bright_black", no_wrap=True, min_width=6)
     facts.add_column(overflow="fold")
@@ -63,9 +65,9 @@ def report_markdown(report: Report) -> str:
     """Write the same facts as Markdown, for the run folder."""
     lines = [f"# Report card: {for_markdown(report.title)}", "", "## Held-out accuracy", ""]
     lines += _markdown_table("", _outcomes(report))
-    if report.lengths:
+    if report.lengths or report.distractors:
         lines += ["", "## Accuracy at multiples of the training length", ""]
-        lines += _markdown_table("length", _lengths(report))
+        lines += _markdown_table("length", _cells(report))
     lines += [
         "",
         "Intervals are 95%. A failed episode counts as wrong; one without a result, because what"
@@ -85,8 +87,9 @@ def _outcomes(report: Report) -> list[tuple[str, Accuracy]]:
     return [*before, ("after", report.after)]
 
 
-def _lengths(report: Report) -> list[tuple[str, Accuracy]]:
-    return [(f"{times}x", accuracy) for times, accuracy in report.lengths]
+def _cells(report: Report) -> list[tuple[str, Accuracy]]:
+    cells = [(f"{times}x", accuracy) for times, accuracy in report.lengths]
+    return cells + [(f"{times}x distractors", own) for times, own in report.distractors]
 
 
 def _accuracies(title: str, rows: Sequence[tuple[str, Accuracy]]) -> Table:

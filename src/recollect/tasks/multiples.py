@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from recollect.errors import UserError
 from recollect.tasks.base import TaskFamily
 
 Family = TypeVar("Family", bound=TaskFamily)
+
+
+@runtime_checkable
+class Crowded(Protocol):
+    """Tasks whose number of distractors can be multiplied."""
+
+    def crowded(self, times: int) -> TaskFamily:
+        """Return the same family with `times` as many distractors."""
 
 
 def stretched(family: Family, times: int, setting: str) -> Family:

@@ -1,10 +1,11 @@
-"""Whether the tasks of a run exist at every length it comes to. Knows nothing of torch."""
+"""The tasks of a run at every length and crowd it comes to. Knows nothing of torch."""
 
 from __future__ import annotations
 
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
-from recollect.tasks.multiples import stretched
+from recollect.tasks.base import TaskFamily
+from recollect.tasks.multiples import Crowded, stretched
 
 
 def check_tasks(config: TrainConfig, length_tasks: int) -> None:
@@ -20,3 +21,13 @@ def check_tasks(config: TrainConfig, length_tasks: int) -> None:
                 f"set --val.length-tasks to at most {most}",
             )
         family.task(length_tasks - 1, config.seed, "test")
+    for family in crowded_tasks(config).values():
+        family.task(length_tasks - 1, config.seed, "test")
+
+
+def crowded_tasks(config: TrainConfig) -> dict[int, TaskFamily]:
+    """Return the tasks with multiples of their distractors; none if they have no distractors."""
+    tasks = config.tasks
+    if not isinstance(tasks, Crowded):
+        return {}
+    return {times: tasks.crowded(times) for times in config.val.distractors}

@@ -22,6 +22,7 @@ from recollect.train import metrics as report
 from recollect.train import saved_model
 from recollect.train.comparison import differs
 from recollect.train.learner import Learner
+from recollect.train.lengths import crowded_tasks
 from recollect.train.prefetch import Batches
 from recollect.train.rollouts import Rollouts
 from recollect.train.watcher import Watcher
@@ -52,6 +53,8 @@ class Outcome:
     """The last step's rollouts."""
     lengths: dict[int, Accuracy] = field(default_factory=dict)
     """Held-out accuracy by multiple of the training length; empty unless finished."""
+    distractors: dict[int, Accuracy] = field(default_factory=dict)
+    """The same by multiple of the distractors, at the training length."""
     times: dict[str, float] = field(default_factory=dict)
     """Seconds that measuring these took."""
 
@@ -156,6 +159,9 @@ async def _train(
         for times in config.val.lengths:
             groups = await rollouts.validate(watcher, times, config.val.length_tasks)
             outcome.lengths[times] = accuracy(groups)
+        for times, family in crowded_tasks(config).items():
+            groups = await rollouts.validate_on(family, watcher, f"{times}x distractors")
+            outcome.distractors[times] = accuracy(groups)
         clock.lap("validation")
         outcome.times = clock.times
         saved_model.export(run.folder / "model", rollouts.model)

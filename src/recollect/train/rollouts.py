@@ -21,6 +21,7 @@ from recollect.models.model import LoadedModel
 from recollect.rewards.base import Reward, is_per_batch
 from recollect.rollout import Group, Rollout
 from recollect.seeds import derive
+from recollect.tasks.base import TaskFamily
 from recollect.train.comparison import differs, learned_from
 from recollect.train.critic import load_critic
 from recollect.train.lengths import check_tasks
@@ -140,13 +141,17 @@ class Rollouts:
         self, watcher: Watcher, times: int = 1, tasks: int | None = None
     ) -> list[Group]:
         """Run held-out episodes, at a multiple of the training length."""
-        settings = self.config.val
         family = self.config.tasks.longer(times)
-        held_out = [
-            family.task(i, self.config.seed, "test") for i in range(tasks or settings.tasks)
-        ]
+        return await self.validate_on(family, watcher, f"{times}x", tasks or self.config.val.tasks)
+
+    async def validate_on(
+        self, family: TaskFamily, watcher: Watcher, what: str, tasks: int | None = None
+    ) -> list[Group]:
+        """Run episodes on held-out tasks of a family, as the settings sample them."""
+        settings, seed = self.config.val, self.config.seed
+        held_out = [family.task(i, seed, "test") for i in range(tasks or settings.length_tasks)]
         rollout = self.rollout(settings.temperature, settings.top_p)
-        count = counter(watcher, f"validation at {times}x", len(held_out) * settings.n)
+        count = counter(watcher, f"validation at {what}", len(held_out) * settings.n)
         key = (self.config.seed, "validation")
         groups = await rollout.groups(held_out, settings.n, key, count)
         self.roles.reset()

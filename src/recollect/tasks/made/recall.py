@@ -117,6 +117,10 @@ class Recall:
         """Return the same family with `times` as many chunks."""
         return replace(self, chunks=self.chunks * times)
 
+    def crowded(self, times: int) -> Recall:
+        """Return the same family with `times` as many distractors in a chunk."""
+        return replace(self, distractors=self.distractors * times)
+
     def guesses(self, task: Task, question: Question | None = None) -> list[str]:
         """Return what a question of its kind can be answered with, or any question."""
         known = self.words.values.values()
@@ -233,5 +237,7 @@ class Recall:
         return template.format(person=person, category=category, value=value)
 
 
-DIARY = Recall(chunks=3, keep="first", updates=0.9, distractors=2, filler=0, wording="plain")
-"""The stories of the demo."""
+SHORT_DIARY = Recall(chunks=3, keep="first", updates=0.9, distractors=2, filler=0, wording="plain")
+"""Stories of three sentences a chunk, of which the first mention always counts."""
+DIARY = replace(SHORT_DIARY, keep="either", distractors=4)
+"""The stories of the demo: five sentences a chunk, and both rules."""

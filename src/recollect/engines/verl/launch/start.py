@@ -41,8 +41,8 @@ from recollect.train.wiring import ask_servers
 
 ENTRY = "recollect.engines.verl.main"
 LENGTHS = (
-    "val.lengths: not measured on a cluster; afterwards, on one GPU: recollect eval PRESET"
-    " --model.path {run}/model"
+    "val.lengths and val.distractors: not measured on a cluster; afterwards, on one GPU:"
+    " recollect eval PRESET --model.path {run}/model"
 )
 ASKED = "{}: stopping after this step, saved; again to stop at once"
 NEEDED = ("verl", "ray", "transfer_queue")
@@ -97,7 +97,7 @@ def plan_launch(config: TrainConfig, overrides: Sequence[str]) -> Launch:
         *adopted.notes,
         old_log_probs(found),
         *config.notes,
-        *([LENGTHS.format(run=run)] if config.val.lengths else []),
+        *([LENGTHS.format(run=run)] if config.val.lengths or config.val.distractors else []),
     )
     return Launch(config, run, found, arguments, shape, adopted.inputs, notes)
 
