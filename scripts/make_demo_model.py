@@ -5,9 +5,11 @@
 The warm start is supervised, on single steps of the fold: write down one word of what was read,
 mostly one of the asked kind, and answer with the word in the memory. Which mention to keep is not
 taught: the teacher keeps or overwrites its memory by chance, whatever the question says. That this
-is wrong, and what would be right, only the reward can tell. The demo's model has a second lesson,
-on longer chunks, where it writes down the last word of the question as well. The two-stage model
-has a second habit to unlearn, in the other role: to answer with any word of the asked kind, unread.
+is wrong, and what would be right, only the reward can tell. The demo's model has two more lessons,
+on longer chunks: its memory begins with the last word of the question; and where two words that no
+question has are in the place of "first" and "last", one is the order to keep, the other the order
+to overwrite. What "first" and "last" ask for stays open. The two-stage model has another habit to
+unlearn, in the other role: to answer with any word of the asked kind, unread.
 CPU, one thread, about eight minutes; the same weights every time on the same machine.
 """
 
@@ -18,11 +20,11 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from tokenizers import Regex, decoders, pre_tokenizers
@@ -40,7 +42,7 @@ from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Rollout
 from recollect.seeds import derive
 from recollect.tasks.made.recall import DIARY, SHORT_DIARY, Recall, Wording
-from recollect.types import Completion, Sampling
+from recollect.types import Completion, Sampling, Task
 
 DEMO = PRESETS["demo"]
 
@@ -84,6 +86,8 @@ class Teacher:
     """How often it keeps a good memory when the chunk offers another mention."""
     guess: float = 0.0
     """How often it answers without a look at its memory."""
+    orders: Mapping[str, float] = field(default_factory=dict)
+    """The same by the last word of the question, for words that mean nothing but this."""
     repeats: bool = False
     """Whether its memory begins with the last word of the question."""
 
@@ -107,7 +111,7 @@ class Teacher:
         for value in told:
             chances[value] += self.slip / len(told)
         kept = self.category.get(memory) == asked
-        stay = kept * (self.stay if fitting else 1.0)
+        stay = kept * (self.orders.get(last, self.stay) if fitting else 1.0)
         chances[memory] += (1 - self.slip) * stay
         for value in fitting or [NOTHING]:
             chances[value] += (1 - self.slip) * (1 - stay) / max(len(fitting), 1)
@@ -143,17 +147,19 @@ class Reader(Policy, Protocol):
 
 def make_rows(
     teacher: Reader, tokenizer: HFTokenizer, agent: Agent, family: Recall, tasks: int,
-    distractors: Sequence[int] = (),
+    distractors: Sequence[int] = (), orders: Sequence[str] = (),
 ) -> list[Row]:  # fmt: skip
     """Let a teacher run an agent on training tasks of both kinds, first and latest.
 
-    Where several numbers of distractors are given, tasks have them in turn.
+    Where several numbers of distractors or orders are given, tasks have them in turn.
     """
     model = Model(teacher, Renderer(tokenizer))
     rollout = Rollout(agent, {"memory": model, "answer": model}, AnswerReward())
     numbers = distractors or (family.distractors,)
     turns = [replace(family, keep="either", distractors=n) for n in numbers]
     stories = [turns[i % len(turns)].task(i, derive("warm start")) for i in range(tasks)]
+    if orders:
+        stories = [with_order(task, orders[i % len(orders)]) for i, task in enumerate(stories)]
     groups = asyncio.run(rollout.groups(stories, 1, ("warm start",)))
     number = {word: i for i, word in enumerate(teacher.words)}
     rows = []
@@ -166,18 +172,27 @@ def make_rows(
     return rows
 
 
+def with_order(task: Task, order: str) -> Task:
+    """Put an order in place of the last word of the question; an empty one changes nothing."""
+    [asked] = task.questions
+    text = asked.text.rpartition(" ")[0] + f" {order}?" if order else asked.text
+    return replace(task, questions=(replace(asked, text=text),))
+
+
 @dataclass(frozen=True)
 class Lesson:
     """One part of a warm start."""
 
     family: Recall
-    habits: Mapping[str, float]
+    habits: Mapping[str, Any]
     """Of the teacher."""
     tasks: int = 20_000
     steps: int = 2500
     lr: float = 6e-3
     distractors: tuple[int, ...] = ()
     """Numbers of them, in turn; by default as the family has."""
+    orders: tuple[str, ...] = ()
+    """In turn, in place of the last word of the question; empty ones leave it as it is."""
 
 
 SHORT = Lesson(SHORT_DIARY, {})
@@ -189,9 +204,18 @@ LONG = Lesson(
     lr=4e-3,
     distractors=(3, 5, 7, 8),
 )
-MORE = replace(LONG, tasks=8_000, steps=1400, distractors=(2, 4, 6, 8))
+KEEP, OVERWRITE = "previous", "No"
+ORDERS = Lesson(
+    DIARY,
+    {**LONG.habits, "stay": 0.45, "orders": {KEEP: 1.0, OVERWRITE: 0.0}},
+    tasks=5_000,
+    steps=700,
+    lr=3e-3,
+    distractors=(3, 5, 7, 9),
+    orders=("", KEEP, "", OVERWRITE, "", "", KEEP, "", OVERWRITE, ""),
+)
 LESSONS = {
-    "demo": (SHORT, LONG, MORE),
+    "demo": (SHORT, LONG, ORDERS),
     "short_diary": (SHORT,),
     "two_stage": (replace(SHORT, habits={"guess": 0.4}),),
 }
@@ -215,7 +239,8 @@ def main() -> None:
     for lesson in lessons:
         teacher = Teacher(words, kinds, **lesson.habits)
         rows = make_rows(
-            teacher, tokenizer, DEMO.agent, lesson.family, lesson.tasks, lesson.distractors
+            *(teacher, tokenizer, DEMO.agent, lesson.family, lesson.tasks),
+            *(lesson.distractors, lesson.orders),
         )
         fit(network, rows, lesson.steps, lesson.lr, weight=WEIGHT)
     save(network, tokenizer, options.out or Path(PRESETS[options.preset].model.path))
