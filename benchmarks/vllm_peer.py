@@ -193,7 +193,9 @@ def _loaded(cell: Cell) -> Any:
     from recollect.config.engine import ModelConfig
     from recollect.models.model import load_model
 
-    model = load_model(ModelConfig(cell.model, cell.device, weights=_dtype(cell)))
+    fused = cell.device == "cuda"
+    config = ModelConfig(cell.model, cell.device, weights=_dtype(cell), compile=fused)
+    model = load_model(config)
     model.tokenizer.end_ids = ()
     return model
 

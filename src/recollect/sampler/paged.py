@@ -180,6 +180,7 @@ class PagedPolicy:
         if not self._waiting or self._waiting[0] is self._refused:
             return
         self._free_gone()
+        self._keep_for_waiting()
         taken = 0
         for request in self._waiting:
             count = len(self._running) + len(self._reading)
@@ -199,9 +200,25 @@ class PagedPolicy:
             taken += 1
         del self._waiting[:taken]
 
+    def _keep_for_waiting(self) -> None:
+        """Where pages will be lost, let it be those that no one waits for, then the last in line's.
+
+        By age alone the next in line would lose what the one before it needs, and so would all.
+        """
+        if sum(-(-len(r.prompt) // PAGE) for r in self._waiting) > self._pages.free:
+            for request in reversed(self._waiting):
+                self._pages.touch(request.whole)
+
     # --- read ------------------------------------------------------------------------------------
 
     def _read(self) -> Read | None:
+        """Read all prompts, pass by pass: a burst costs the same whether few or many get tokens."""
+        found: list[Read] = []
+        while self._reading:
+            found += [read] if (read := self._pass()) else []
+        return Read.joined(found)
+
+    def _pass(self) -> Read | None:
         """Read prompts, up to what one pass takes."""
         runs: list[tuple[PagedRequest, int]] = []
         room = self.prefill_tokens
@@ -211,8 +228,6 @@ class PagedPolicy:
                 break
             runs.append((request, size))
             room -= size
-        if not runs:
-            return None
         counts = np.array([len(request.places) for request, _ in runs])
         hidden = self._reader.read(
             Runs(

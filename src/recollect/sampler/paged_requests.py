@@ -82,6 +82,18 @@ class Read:
     tokens: torch.Tensor
     logprobs: torch.Tensor
 
+    @classmethod
+    def joined(cls, reads: Sequence[Read]) -> Read | None:
+        """Join what several passes have read."""
+        if len(reads) < 2:
+            return reads[0] if reads else None
+        requests = [request for read in reads for request in read.requests]
+        tokens, logprobs = (
+            torch.cat(some)
+            for some in ([r.tokens for r in reads], [r.logprobs for r in reads])
+        )
+        return cls(requests, tokens, logprobs)
+
 
 def way_of(settings: Sequence[Sampling]) -> Way:
     """Find the cheapest way to pick tokens for all of some requests."""

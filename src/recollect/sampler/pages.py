@@ -50,6 +50,15 @@ class Pages:
         """Pages that could be taken."""
         return len(self._free) + len(self._unread)
 
+    @property
+    def free(self) -> int:
+        """Pages that could be taken without forgetting what another one holds."""
+        return len(self._free)
+
+    def touch(self, ids: np.ndarray) -> None:
+        """Make the pages that hold the beginning of a prompt the last ones to be forgotten."""
+        self.give_back(self.find(ids))
+
     def find(self, ids: np.ndarray) -> list[Page]:
         """Read the pages that hold the beginning of a prompt; its last token is never in them."""
         found: list[Page] = []

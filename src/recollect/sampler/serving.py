@@ -247,7 +247,9 @@ class ServingPagedPolicy(PagedPolicy):
     """Pages on a GPU, for requests that do not know of one another."""
 
     def _read(self) -> Read | None:
-        """Read short prompts first and, while others get tokens, no more than a piece."""
+        """Read one pass: short prompts first and, while others get tokens, no more than a piece."""
+        if not self._reading:
+            return None
         unread = {page for r in self._reading for page in r.pages[r.cached // PAGE :]}
         # Who shares pages that another still has to fill comes after that one.
         free = [r for r in self._reading if unread.isdisjoint(r.pages[: r.cached // PAGE])]
@@ -257,6 +259,6 @@ class ServingPagedPolicy(PagedPolicy):
         whole = self.prefill_tokens
         self.prefill_tokens = min(whole, GPU_PIECE) if self._running else whole
         try:
-            return super()._read()
+            return self._pass()
         finally:
             self.prefill_tokens = whole
