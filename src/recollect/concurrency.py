@@ -37,6 +37,14 @@ async def concurrently(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         raise
 
 
+def running_task() -> asyncio.Task[Any] | None:
+    """Return the task that calls this; none where no event loop runs."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
 async def apart(work: Callable[[], T]) -> T:
     """Do work that blocks, such as waiting for a disk, in a thread.
 

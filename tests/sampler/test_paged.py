@@ -179,6 +179,22 @@ def test_prompts_that_begin_alike_are_read_once(llama):
     assert sum(read) == len(prompt)
 
 
+def test_a_cache_that_all_nearly_fit_is_not_read_anew_by_all(llama):
+    """By age alone each of these chats would lose its pages to the one before it."""
+    one = 2 * sum(value.nbytes for _key, value in keys_of(llama))
+    count, size = 16, 6 * PAGE
+    policy = paged_policy(llama, cache_bytes=one * PAGE * 100)
+    policy._ends = set()
+    prompts = np.random.default_rng(1).integers(0, 250, (count, size)).tolist()
+    run(policy, prompts, max_tokens=3)
+    read = []
+    take = policy._reader.read
+    policy._reader.read = lambda runs: (read.append(len(runs.ids)), take(runs))[1]
+    run(policy, [[*prompt, *range(20)] for prompt in prompts], max_tokens=3)
+    # They need 112 pages and there are 99: the last two lose theirs.
+    assert sum(read) < count * 20 + 2 * size
+
+
 def test_requests_join_leave_and_are_cancelled_at_any_time(llama):
     policy = paged_policy(llama, max_running=3)
     prompts = families(3, 3)

@@ -16,19 +16,20 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import torch
 
+from recollect.concurrency import running_task
 from recollect.errors import UserError
 from recollect.models.copies import SamplerCopy
 from recollect.models.model import LoadedModel
 from recollect.models.transfer import put
-from recollect.sampler.decode import Burst, BurstStart, Decoder
+from recollect.sampler.decode import Burst, Decoder
 from recollect.sampler.dense_cache import keys_of
-from recollect.sampler.draw import uniforms
 from recollect.sampler.paged_attention import PagedCache
-from recollect.sampler.paged_requests import PagedRequest, Read, way_of
+from recollect.sampler.paged_requests import NONE, PagedRequest, Read
 from recollect.sampler.pages import Pages
 from recollect.sampler.pick import pick
 from recollect.sampler.prefill import Prefill, Runs
 from recollect.sampler.requests import Heard
+from recollect.sampler.rows import Ended, Rows, first_draws, slots_of
 from recollect.types import Completion, Sampling
 
 PAGE = 32
@@ -62,6 +63,7 @@ class PagedPolicy:
         room = max_running * (self._longest // PAGE + 2)
         self._reader = Prefill(self._network, self._cache, max_running, prefill_tokens, room)
         self._decoder = Decoder(self._network, self._cache, max_running, burst, room)
+        self._rows = Rows(max_running, self._longest // PAGE + 2, PAGE)
         self._ends = set(model.tokenizer.end_ids)
         self._numbers = itertools.count()
         self._driver: asyncio.Task[None] | None = None
@@ -81,6 +83,7 @@ class PagedPolicy:
         self._stop()
         self._waiting, self._reading, self._running, self._gone = [], [], [], []
         self._refused = None
+        self._rows = Rows(self.max_running, self._rows.pages.shape[1], PAGE)
         self._pages.clear()
         if self._copy:
             self._copy.refresh()
@@ -88,17 +91,10 @@ class PagedPolicy:
     def _stop(self) -> None:
         """Give up a burst that no one waits for: its askers were cancelled."""
         driver, self._driver = self._driver, None
-        if driver and not driver.done() and driver is not self._now():
+        if driver and not driver.done() and driver is not running_task():
             driver.cancel()
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
-
-    @staticmethod
-    def _now() -> asyncio.Task[None] | None:
-        try:
-            return asyncio.current_task()
-        except RuntimeError:  # no event loop runs
-            return None
 
     def rehearse(self) -> None:
         """Record the smallest steps, so that a model whose steps cannot be is met at once."""
@@ -169,6 +165,8 @@ class PagedPolicy:
         self._admit()
         read = self._read()
         if read:
+            for request in read.requests:
+                self._rows.join(request)
             self._running += read.requests
         return (read, self._begin(read)) if self._running else None
 
@@ -180,8 +178,7 @@ class PagedPolicy:
         if not self._waiting or self._waiting[0] is self._refused:
             return
         self._free_gone()
-        self._keep_for_waiting()
-        taken = 0
+        taken, kept = 0, False
         for request in self._waiting:
             count = len(self._running) + len(self._reading)
             request.ids = request.whole
@@ -192,22 +189,25 @@ class PagedPolicy:
                 self._pages.give_back(pages)
                 self._refused = request
                 break
+            if missing > self._pages.free and not kept:
+                self._keep_for(self._waiting[taken + 1 :])
+                kept = True
             request.cached = len(pages) * PAGE
-            request.give(pages + self._pages.take(missing))
+            places = pages + self._pages.take(missing)
             # Named before they are read: whoever finds them is read later, or in the same pass.
-            self._pages.name(request.pages, request.ids)
+            request.named = self._pages.name(places, request.ids, len(pages))
+            request.places = np.array(places)
             self._reading.append(request)
             taken += 1
         del self._waiting[:taken]
 
-    def _keep_for_waiting(self) -> None:
-        """Where pages will be lost, let it be those that no one waits for, then the last in line's.
+    def _keep_for(self, waiting: list[PagedRequest]) -> None:
+        """Let pages be lost that no one waits for, and after these the last in line's.
 
-        By age alone the next in line would lose what the one before it needs, and so would all.
+        By age alone the next in line would lose its pages to the one before it, and so would all.
         """
-        if sum(-(-len(r.prompt) // PAGE) for r in self._waiting) > self._pages.free:
-            for request in reversed(self._waiting):
-                self._pages.touch(request.whole)
+        for request in reversed(waiting):
+            self._pages.touch(request.whole)
 
     # --- read ------------------------------------------------------------------------------------
 
@@ -249,18 +249,11 @@ class PagedPolicy:
         self, requests: list[PagedRequest], hidden: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Pick the token that follows each prompt."""
-        settings = [request.sampling for request in requests]
-        seeds = np.array([s.seed for s in settings])
-        draws = uniforms(seeds, np.array([len(r.tokens) for r in requests]))
+        temperature, top_p, draws, way = first_draws(requests)
         with self._network.autocast:
             logits = self._network.logits(hidden)
-        return pick(
-            logits,
-            self._tensor(np.array([s.temperature for s in settings], dtype=np.float32)),
-            self._tensor(np.array([s.top_p for s in settings], dtype=np.float32)),
-            self._tensor(draws),
-            way_of(settings),
-        )
+        there = self._tensor
+        return pick(logits, there(temperature), there(top_p), there(draws), way)
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         return put(values, self.model.device)
@@ -269,88 +262,78 @@ class PagedPolicy:
 
     def _begin(self, read: Read | None) -> Burst:
         """Begin to give every running sequence a burst of tokens."""
-        new = set(read.requests) if read else set()
-        longest = max(r.left - (r in new) for r in self._running)
-        steps = max(1, min(self._decoder.max_steps, longest))
-        self._make_room(steps, new)
-        # Siblings side by side: what they share is then read from fast memory.
-        self._running.sort(key=lambda r: r.pages[len(r.prompt) // PAGE // 2].place)
-        running = self._running
-        for row, request in enumerate(running):
-            request.row = row
-        counts = np.array([len(r.pages) for r in running])
-        settings = [r.sampling for r in running]
-        seeds = np.array([s.seed for s in settings])
-        drawn = np.array([len(r.tokens) + (r in new) for r in running])
-        rows = BurstStart(
-            ids=np.array([0 if r in new else r.tokens[-1] for r in running]),
-            lengths=np.array([r.cached for r in running]),
-            pages=np.concatenate([r.places for r in running]),
-            begin=np.cumsum(counts) - counts,
-            temperature=np.array([s.temperature for s in settings]),
-            top_p=np.array([s.top_p for s in settings]),
-            uniform=uniforms(seeds, drawn + np.arange(steps)[:, None]),
-            way=way_of(settings),
-        )
-        for request in running:
-            request.cached += steps
+        if read:
+            # Siblings side by side: what they share is then read from fast memory.
+            self._running.sort(key=lambda r: int(r.places[len(r.prompt) // PAGE // 2]))
+        slots = slots_of(self._running)
+        left = int((self._rows.limit - self._rows.drawn)[slots].max())
+        steps = max(1, min(self._decoder.max_steps, left))
+        if self._make_room(slots, steps, read):
+            slots = slots_of(self._running)
+        rows = self._rows.begin(slots, steps)
         if read is None:
             return self._decoder.burst(rows)
-        at = np.array([request.row for request in read.requests])
-        return self._decoder.burst(rows, self._tensor(at), read.tokens)
+        row_of = np.empty(self.max_running, dtype=np.int64)
+        row_of[slots] = np.arange(len(slots))
+        return self._decoder.burst(rows, self._tensor(row_of[slots_of(read.requests)]), read.tokens)
 
-    def _make_room(self, steps: int, new: set[PagedRequest]) -> None:
-        """Give every running sequence the pages that a burst needs.
+    def _make_room(self, slots: np.ndarray, steps: int, read: Read | None) -> bool:
+        """Give every running sequence the page that a burst may need.
 
         If need be at the expense of the latest: it waits again, and what it has is read again.
+        Tells whether one does.
         """
-        waiting: set[PagedRequest] = set()
-        for request in self._running:
-            missing = -(-(request.cached + steps) // PAGE) - len(request.pages)
-            if missing > self._pages.room:
+        evicted = False
+        while len(missing := self._rows.missing(slots, steps)) > self._pages.room:
+            if self._gone:
                 self._free_gone()
-            while missing > 0 and missing > self._pages.room and request not in waiting:
-                # Never one that was just read: its first token is still on the device.
-                others = set(self._running) - new - waiting
-                latest = max(others, key=lambda r: r.number)
-                self._evict(latest)
-                waiting.add(latest)
-            if missing > 0 and request not in waiting:
-                request.give(self._pages.take(missing))
-        self._running = [r for r in self._running if r not in waiting]
+                continue
+            # Never one that was just read: its first token is still on the device.
+            new = set(read.requests) if read else set()
+            latest = max((r for r in self._running if r not in new), key=lambda r: r.number)
+            self._evict(latest)
+            evicted = True
+            slots = slots_of(self._running)
+        self._rows.give(missing, self._pages.take(len(missing)))
+        return evicted
 
     def _evict(self, request: PagedRequest) -> None:
+        self._running.remove(request)
+        self._rows.leave(request)
         self._free(request)
         request.cached = 0
         self._waiting.insert(0, request)
 
     def _free(self, request: PagedRequest) -> None:
-        self._pages.give_back(request.pages)
-        request.pages, request.places = [], np.empty(0, dtype=np.int64)
+        self._pages.give_back(request.places)
+        request.places, request.named = NONE, 0
         self._refused = None
 
     # --- collect ---------------------------------------------------------------------------------
 
     def _collect(self, read: Read | None, burst: Burst) -> None:
         """Append what was drawn, and resolve requests that have ended."""
-        finished, tokenizer = [], self.model.tokenizer
+        rows, rules = self._rows, (self._ends, self.model.tokenizer)
+        slots = slots_of(self._running)
+        tokens, logprobs = burst.tokens.numpy(), burst.logprobs.numpy()
+        ended: list[Ended] = []
         if read:
-            first = zip(read.tokens.tolist(), read.logprobs.tolist(), strict=True)
-            for request, (token, logprob) in zip(read.requests, first, strict=True):
-                if request.extend([token], [logprob], self._ends, tokenizer):
-                    finished.append(request)
-        gone = set(finished)
-        columns = zip(burst.tokens.T.tolist(), burst.logprobs.T.tolist(), strict=True)
-        for request, (tokens, logprobs) in zip(self._running, columns, strict=True):
-            if request not in gone and request.extend(tokens, logprobs, self._ends, tokenizer):
-                finished.append(request)
-        self._leave(finished)
+            first = read.tokens.cpu().numpy()[None], read.logprobs.cpu().numpy()[None]
+            ended = rows.extend(slots_of(read.requests), *first, *rules)
+            going = ~np.isin(slots, slots_of(request for request, _ in ended))
+            slots, tokens, logprobs = slots[going], tokens[:, going], logprobs[:, going]
+        ended += rows.extend(slots, tokens, logprobs, *rules)
+        self._leave([request for request, _ in ended])
+        for request, reason in ended:
+            request.answer(reason)
 
     def _leave(self, requests: list[PagedRequest]) -> None:
         """Take requests out of the rows."""
         if requests:
             gone = set(requests)
             self._running = [r for r in self._running if r not in gone]
+            for request in requests:
+                self._rows.leave(request)
             self._gone += requests
             self._refused = None
 
@@ -358,6 +341,7 @@ class PagedPolicy:
         """Free the pages of who is gone; what they hold may serve the next turn of a chat."""
         for request in self._gone:
             # The newest token's keys were not computed, nor any beyond it that count.
-            self._pages.name(request.pages, request.whole[:-1][: request.cached])
+            known = request.whole[:-1][: request.cached]
+            self._pages.name(request.places.tolist(), known, request.named)
             self._free(request)
         self._gone = []

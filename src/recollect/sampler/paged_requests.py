@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from recollect.chat.rendering import Tokenizer
-from recollect.sampler.pages import Page
-from recollect.sampler.pick import Way
 from recollect.sampler.requests import Heard, stop_reason
-from recollect.types import Completion, Sampling
+from recollect.types import Completion, Sampling, StopReason
+
+NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(eq=False)
@@ -26,52 +26,43 @@ class PagedRequest:
     done: asyncio.Future[Completion]
     heard: Heard | None = None
     tokens: list[int] = field(default_factory=list)
+    """Those that were drawn before it got its slot; all of them if each is looked at."""
     logprobs: list[float] = field(default_factory=list)
-    row: int = 0
-    """In the last burst."""
-    ids: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    slot: int = -1
+    """Where its state is while it runs."""
+    ids: np.ndarray = field(default_factory=lambda: NONE)
     """What is read before a token is drawn: the prompt, and what was drawn before an eviction."""
-    pages: list[Page] = field(default_factory=list)
-    places: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """The places of the pages."""
+    places: np.ndarray = field(default_factory=lambda: NONE)
+    """Its pages."""
+    named: int = 0
+    """How many of them others can find."""
     cached: int = 0
     """Tokens whose keys are in the pages once what was begun is done."""
-
-    def give(self, pages: list[Page]) -> None:
-        """Let it use more pages."""
-        self.pages += pages
-        self.places = np.append(self.places, [page.place for page in pages])
-
-    @property
-    def left(self) -> int:
-        """Tokens it may still get."""
-        return self.sampling.max_tokens - len(self.tokens)
 
     @property
     def whole(self) -> np.ndarray:
         """The prompt and all that was drawn."""
+        if not self.tokens:
+            return self.prompt
         return np.concatenate([self.prompt, np.array(self.tokens, dtype=np.int64)])
 
     def extend(
-        self, tokens: list[int], logprobs: list[float], ends: Set[int], tokenizer: Tokenizer
-    ) -> bool:
-        """Append tokens up to where the sequence ends; tell whether it did, and resolve it then."""
-        plain = not (self.heard or self.sampling.stop) and self.left > len(tokens)
-        if plain and ends.isdisjoint(tokens):
-            self.tokens += tokens
-            self.logprobs += logprobs
-            return False
+        self, tokens: list[int], logprobs: list[float], tokenizer: Tokenizer
+    ) -> StopReason | None:
+        """Append tokens one by one up to where the sequence ends, and say why it does."""
         for token, logprob in zip(tokens, logprobs, strict=True):
             self.tokens.append(token)
             self.logprobs.append(logprob)
             if self.heard:
                 self.heard(token, logprob)
             if reason := stop_reason(self.tokens, self.sampling, tokenizer):
-                if not self.done.done():
-                    done = Completion(tuple(self.tokens), tuple(self.logprobs), reason)
-                    self.done.set_result(done)
-                return True
-        return False
+                return reason
+        return None
+
+    def answer(self, reason: StopReason) -> None:
+        """Hand over what was drawn, unless no one waits for it."""
+        if not self.done.done():
+            self.done.set_result(Completion(tuple(self.tokens), tuple(self.logprobs), reason))
 
 
 @dataclass(frozen=True)
@@ -87,17 +78,8 @@ class Read:
         """Join what several passes have read."""
         if len(reads) < 2:
             return reads[0] if reads else None
-        requests = [request for read in reads for request in read.requests]
-        tokens, logprobs = (
-            torch.cat(some)
-            for some in ([r.tokens for r in reads], [r.logprobs for r in reads])
+        return cls(
+            [request for read in reads for request in read.requests],
+            torch.cat([read.tokens for read in reads]),
+            torch.cat([read.logprobs for read in reads]),
         )
-        return cls(requests, tokens, logprobs)
-
-
-def way_of(settings: Sequence[Sampling]) -> Way:
-    """Find the cheapest way to pick tokens for all of some requests."""
-    if all(s.temperature <= 0 for s in settings):
-        return "greedy"
-    plain = all(s.temperature > 0 and s.top_p >= 1 for s in settings)
-    return "drawn" if plain else "mixed"

@@ -250,9 +250,11 @@ class ServingPagedPolicy(PagedPolicy):
         """Read one pass: short prompts first and, while others get tokens, no more than a piece."""
         if not self._reading:
             return None
-        unread = {page for r in self._reading for page in r.pages[r.cached // PAGE :]}
+        unread = {page for r in self._reading for page in r.places[r.cached // PAGE :].tolist()}
         # Who shares pages that another still has to fill comes after that one.
-        free = [r for r in self._reading if unread.isdisjoint(r.pages[: r.cached // PAGE])]
+        free = [
+            r for r in self._reading if unread.isdisjoint(r.places[: r.cached // PAGE].tolist())
+        ]
         free.sort(key=lambda r: (len(r.ids) - r.cached) // PAGE)
         first = set(free)
         self._reading = [*free, *(r for r in self._reading if r not in first)]

@@ -1,0 +1,179 @@
+"""The running sequences of a sampler with pages, as arrays: what a burst needs, and what it gave.
+
+A sequence has a slot while it runs. A burst takes the slots in any order and touches no object of a
+sequence, unless it ends there or someone listens to it. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set
+
+import numpy as np
+
+from recollect.chat.rendering import Tokenizer
+from recollect.sampler.decode import BurstStart
+from recollect.sampler.draw import uniforms
+from recollect.sampler.paged_requests import PagedRequest
+from recollect.sampler.pick import Way
+from recollect.types import StopReason
+
+MASK = (1 << 64) - 1
+Ended = tuple[PagedRequest, StopReason]
+
+
+class Rows:
+    """Slots for at most `count` sequences, each with at most `pages` pages of `size` tokens."""
+
+    def __init__(self, count: int, pages: int, size: int) -> None:
+        self.size = size
+        self.pages = np.zeros((count, pages), dtype=np.int64)
+        self.held = np.zeros(count, dtype=np.int64)
+        """Pages of each."""
+        self.cached = np.zeros(count, dtype=np.int64)
+        """Tokens whose keys are in the pages once what was begun is done."""
+        self.drawn = np.zeros(count, dtype=np.int64)
+        """Tokens drawn once what was begun is done ..."""
+        self.known = np.zeros(count, dtype=np.int64)
+        """... and those of them that have arrived."""
+        self.limit = np.zeros(count, dtype=np.int64)
+        self.seed = np.zeros(count, dtype=np.uint64)
+        self.temperature, self.top_p = np.ones(count), np.ones(count)
+        self.heard = np.zeros(count, dtype=bool)
+        """Each of its tokens is looked at: someone listens, or a text may end it."""
+        self.newest = np.zeros(count, dtype=np.int64)
+        self.tokens = np.zeros((count, 128), dtype=np.int64)
+        self.logprobs = np.zeros((count, 128), dtype=np.float32)
+        self._requests: list[PagedRequest | None] = [None] * count
+        self._free = list(range(count))[::-1]
+
+    def join(self, request: PagedRequest) -> None:
+        """Give a slot to a request whose prompt is read; its next token is on the device."""
+        slot, sampling = self._free.pop(), request.sampling
+        request.slot = slot
+        self._requests[slot] = request
+        held, known = len(request.places), len(request.tokens)
+        self.held[slot] = held
+        self.pages[slot, :held] = request.places
+        self.cached[slot] = request.cached
+        self.known[slot], self.drawn[slot] = known, known + 1
+        self.limit[slot] = sampling.max_tokens
+        self.seed[slot] = sampling.seed & MASK
+        self.temperature[slot], self.top_p[slot] = sampling.temperature, sampling.top_p
+        self.heard[slot] = bool(request.heard or sampling.stop)
+        if known and not self.heard[slot]:
+            self._reserve(known)
+            self.tokens[slot, :known] = request.tokens
+            self.logprobs[slot, :known] = request.logprobs
+
+    def leave(self, request: PagedRequest) -> None:
+        """Take a request out of its slot, with all that it has got."""
+        slot = request.slot
+        request.places = self.pages[slot, : self.held[slot]].copy()
+        request.cached = int(self.cached[slot])
+        if not self.heard[slot]:
+            known = self.known[slot]
+            request.tokens = self.tokens[slot, :known].tolist()
+            request.logprobs = self.logprobs[slot, :known].tolist()
+        request.slot, self._requests[slot] = -1, None
+        self._free.append(slot)
+
+    def missing(self, slots: np.ndarray, steps: int) -> np.ndarray:
+        """Return the slots that need a page more for a burst; it is never longer than a page."""
+        needed = self.cached[slots] + steps > self.held[slots] * self.size
+        return slots[needed]
+
+    def give(self, slots: np.ndarray, places: list[int]) -> None:
+        """Give a page to each of some slots."""
+        self.pages[slots, self.held[slots]] = places
+        self.held[slots] += 1
+
+    def begin(self, slots: np.ndarray, steps: int) -> BurstStart:
+        """Say what a burst over some slots begins with, and count its tokens as drawn."""
+        held, drawn = self.held[slots], self.drawn[slots]
+        temperature, top_p = self.temperature[slots], self.top_p[slots]
+        used = np.arange(held.max()) < held[:, None]
+        start = BurstStart(
+            ids=self.newest[slots],
+            lengths=self.cached[slots],
+            pages=self.pages[slots, : used.shape[1]][used],
+            begin=np.cumsum(held) - held,
+            temperature=temperature,
+            top_p=top_p,
+            uniform=uniforms(self.seed[slots], drawn + np.arange(steps)[:, None]),
+            way=way_of(temperature, top_p),
+        )
+        self.cached[slots] += steps
+        self.drawn[slots] += steps
+        return start
+
+    def extend(
+        self,
+        slots: np.ndarray,
+        tokens_KB: np.ndarray,
+        logprobs_KB: np.ndarray,
+        ends: Set[int],
+        tokenizer: Tokenizer,
+    ) -> list[Ended]:
+        """Append tokens to sequences up to where each ends; return those that do."""
+        count = len(tokens_KB)
+        known, room = self.known[slots], self.limit[slots] - self.known[slots]
+        self._reserve(int(known.max(initial=0)) + count)
+        at_KB = known + np.arange(count)[:, None]
+        self.tokens[slots, at_KB] = tokens_KB
+        self.logprobs[slots, at_KB] = logprobs_KB
+        is_end_KB = np.isin(tokens_KB, list(ends))
+        to_end = np.where(is_end_KB.any(0), is_end_KB.argmax(0) + 1, count + 1)
+        taken = np.minimum(np.minimum(to_end, room), count)
+        self.known[slots] = known + taken
+        self.newest[slots] = tokens_KB[taken - 1, np.arange(len(slots))]
+        over = (taken == to_end) | (taken == room)
+        ended: list[Ended] = []
+        for row in np.flatnonzero(over & ~self.heard[slots]).tolist():
+            request = self._requests[slots[row]]
+            assert request is not None
+            ended.append((request, "stop" if taken[row] == to_end[row] else "length"))
+        ended += self._heard(slots, tokens_KB, logprobs_KB, tokenizer)
+        return ended
+
+    def _heard(
+        self, slots: np.ndarray, tokens: np.ndarray, logprobs: np.ndarray, tokenizer: Tokenizer
+    ) -> Iterator[Ended]:
+        for row in np.flatnonzero(self.heard[slots]).tolist():
+            slot = slots[row]
+            request = self._requests[slot]
+            assert request is not None
+            reason = request.extend(tokens[:, row].tolist(), logprobs[:, row].tolist(), tokenizer)
+            self.known[slot], self.newest[slot] = len(request.tokens), request.tokens[-1]
+            if reason:
+                yield request, reason
+
+    def _reserve(self, size: int) -> None:
+        width = self.tokens.shape[1]
+        if size > width:
+            more = ((0, 0), (0, max(size, 2 * width) - width))
+            self.tokens, self.logprobs = np.pad(self.tokens, more), np.pad(self.logprobs, more)
+
+
+def slots_of(requests: Iterable[PagedRequest]) -> np.ndarray:
+    """Return the slots of requests."""
+    return np.array([request.slot for request in requests], dtype=np.int64)
+
+
+def first_draws(
+    requests: Sequence[PagedRequest],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Way]:
+    """Return temperatures, top-p, draws and the way for the tokens that follow some prompts."""
+    settings = [request.sampling for request in requests]
+    seeds = np.array([s.seed & MASK for s in settings], dtype=np.uint64)
+    draws = uniforms(seeds, np.array([len(request.tokens) for request in requests]))
+    temperature = np.array([s.temperature for s in settings], dtype=np.float32)
+    top_p = np.array([s.top_p for s in settings], dtype=np.float32)
+    return temperature, top_p, draws, way_of(temperature, top_p)
+
+
+def way_of(temperature: np.ndarray, top_p: np.ndarray) -> Way:
+    """Find the cheapest way to pick tokens for all of some requests."""
+    drawn = temperature > 0
+    if not drawn.any():
+        return "greedy"
+    return "drawn" if drawn.all() and (top_p >= 1).all() else "mixed"
