@@ -54,6 +54,7 @@ from recollect.train.rollouts import Rollouts
 from recollect.train.trainer import Trainer
 from recollect.train.wiring import make_agent, make_reward
 
+REWARD = MemoryDelta(retrieval=Retrieval(top_k=3), panel=8, panel_weight=1.0)
 HELD_OUT = 2
 """Conversations of each seed that it never sees."""
 
@@ -92,7 +93,7 @@ def settings(model: Path, options: argparse.Namespace) -> TrainConfig:
             ),
             prompts=PROMPTS,
         ),
-        reward=MemoryDelta(retrieval=Retrieval(top_k=3), panel=8, panel_weight=1.0),
+        reward=REWARD,
         rollout=RolloutConfig(tasks=options.tasks, n=options.n),
         loss=LossConfig(kl_coef=0.0, clip_high=0.28),
         optim=OptimConfig(lr=options.lr, warmup_steps=3, weight_decay=0.0),
