@@ -11,6 +11,7 @@ import pytest
 from recollect.agents.resources import Resources
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
+from recollect.memory.selection import Retrieval
 from recollect.memory.store import Store
 from recollect.rewards.base import Score
 from recollect.rewards.memory_delta import MemoryDelta
@@ -140,6 +141,28 @@ def test_a_panel_is_drawn_once_for_all_episodes_of_a_task(known):
     assert asked == [tasks[0].id]
     assert first.parts["panel"] == first.parts["panel/before"] == last.parts["panel/before"]
     assert last.parts["panel"] == 0
+
+
+def test_a_trial_without_an_edit_is_not_searched_again(known):
+    family, tasks, corpora = known
+    sought: list[str] = []
+
+    class Counting(Retrieval):
+        async def find(self, store, question, *rest):
+            sought.append(question)
+            return await super().find(store, question, *rest)
+
+    async def main() -> list[int]:
+        delta = MemoryDelta(retrieval=Counting(), others=family.siblings)
+        counts = []
+        for trial in range(3):
+            store = Store(corpora[tasks[0].meta["sample_id"]])
+            score = await delta(Episode(tasks[0], trial, answers=[""]), store)
+            assert score.reward == 0 and score.parts["panel"] == score.parts["panel/before"]
+            counts.append(len(sought))
+        return counts
+
+    assert len(set(asyncio.run(main()))) == 1  # the base is searched once, its trials never
 
 
 def test_made_up_families_know_who_shares_a_base():

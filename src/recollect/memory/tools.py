@@ -127,7 +127,7 @@ def _manage_tool(store: Store, settings: MemoryTools, label: Label) -> Tool:
         Args:
             operation: What to do.
             content: The text of the memory to write.
-            memory_id: The memory to update, delete or split.
+            memory_id: The memory to edit.
             memory_ids: The memories to merge into one.
             parts: The texts to split a memory into.
             speaker: Whom the memory is about.

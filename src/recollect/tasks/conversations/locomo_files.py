@@ -304,7 +304,10 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
 
 
 def _read(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
-    fix = "make it with `recollect data locomo`"
+    fix = (
+        "make it with `recollect data locomo --input locomo10.json --output FOLDER`, and name that"
+        " folder with --tasks.folder"
+    )
     try:
         table = read_table(path)
     except FileNotFoundError:
