@@ -153,6 +153,26 @@ def test_the_others_go_on_before_whoever_was_answered_asks_again(llama):
     assert events[:5] == ["read", "burst", "burst", "answered", "read"]
 
 
+def test_the_device_works_before_all_askers_have_worked_on_their_replies(llama):
+    """All replies end at once; the device does not wait until all askers have asked again."""
+    policy = paged_policy(llama)
+    policy._ends = set()
+    rows, begin = [], policy._decoder.burst
+    policy._decoder.burst = lambda start, *new: (rows.append(len(start.ids)), begin(start, *new))[1]
+    count = 3 * paged.ANSWERED
+
+    async def ask(number: int) -> None:
+        for turn in range(2):
+            await policy.sample([number, turn, 3], Sampling(max_tokens=3, seed=number))
+
+    async def everyone() -> None:
+        await asyncio.gather(*(ask(number) for number in range(count)))
+
+    asyncio.run(everyone())
+    assert rows[0] == count  # asked together
+    assert rows[1] < count and sum(rows[1:]) >= count
+
+
 def test_a_prompt_above_the_cache_says_so(llama):
     policy = paged_policy(llama, cache_bytes=1 << 16)
     with pytest.raises(UserError, match="cache-gib"):

@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recollect.chat.rendering import Renderer, user
 from recollect.errors import UserError
 from recollect.files import read_json, refuse_pickles
@@ -49,7 +51,8 @@ class HFTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode to text, leaving control tokens out."""
-        return self.hf.decode(list(ids), skip_special_tokens=True)
+        # An array: of a list, transformers looks at every element's type.
+        return self.hf.decode(np.array(ids, dtype=np.int64), skip_special_tokens=True)
 
     def decode_control(self, token_id: int) -> str:
         """Return the text of one token, a control token included."""

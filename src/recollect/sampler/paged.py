@@ -36,6 +36,8 @@ PAGE = 32
 """Tokens of one page: prompts share whole pages."""
 BURST = 8
 """Tokens between two looks at the askers; no more than a page."""
+ANSWERED = 16
+"""Replies handed over at once: an asker works on, and the device may be done before."""
 
 
 class PagedPolicy:
@@ -74,9 +76,12 @@ class PagedPolicy:
         self._running: list[PagedRequest] = []
         self._gone: list[PagedRequest] = []
         """Their pages are still to be freed: that can wait until the device is at work."""
+        self._ended: list[Ended] = []
+        """Whole replies that are still to be handed over: that can wait as well."""
 
     def reset(self) -> None:
         """Forget all keys and values, and take the weights as they are: a batch has ended."""
+        self._answer(len(self._ended))
         everyone = (*self._waiting, *self._reading, *self._running)
         if not all(request.done.done() for request in everyone):
             raise RuntimeError("the sampler cannot be reset while requests wait for it")
@@ -137,23 +142,24 @@ class PagedPolicy:
         try:
             while True:
                 if not self._running:
+                    self._answer()
                     await asyncio.sleep(0)
                 with self._on_device():
                     begun = self._cycle()
-                if begun is None and not (self._waiting or self._reading):
+                if begun is None and not (self._waiting or self._reading or self._ended):
                     self._free_gone()
                     return
                 for turn in itertools.count():
+                    self._answer()
                     # Whoever was answered asks again at once; others are not kept from working.
-                    await asyncio.sleep(0 if turn < 8 else 0.0002)
+                    await asyncio.sleep(0 if turn < 8 or self._ended else 0.0002)
                     self._admit()
                     if begun is None or begun[1].ready():
                         break
                 if begun:
                     self._collect(*begun)
         except Exception as error:
-            everyone = (*self._waiting, *self._reading, *self._running)
-            for request in everyone:
+            for request in (*self._waiting, *self._reading, *self._running):
                 if not request.done.done():
                     request.done.set_exception(error)
             self.reset()
@@ -190,7 +196,9 @@ class PagedPolicy:
                 self._refused = request
                 break
             if missing > self._pages.free and not kept:
-                self._keep_for(self._waiting[taken + 1 :])
+                # Pages are lost: the last in line's go first, after those no one waits for. By age
+                # alone each would lose its pages to the one before it.
+                self._pages.keep(r.whole for r in self._waiting[taken + 1 :])
                 kept = True
             request.cached = len(pages) * PAGE
             places = pages + self._pages.take(missing)
@@ -200,14 +208,6 @@ class PagedPolicy:
             self._reading.append(request)
             taken += 1
         del self._waiting[:taken]
-
-    def _keep_for(self, waiting: list[PagedRequest]) -> None:
-        """Let pages be lost that no one waits for, and after these the last in line's.
-
-        By age alone the next in line would lose its pages to the one before it, and so would all.
-        """
-        for request in reversed(waiting):
-            self._pages.touch(request.whole)
 
     # --- read ------------------------------------------------------------------------------------
 
@@ -252,11 +252,8 @@ class PagedPolicy:
         temperature, top_p, draws, way = first_draws(requests)
         with self._network.autocast:
             logits = self._network.logits(hidden)
-        there = self._tensor
-        return pick(logits, there(temperature), there(top_p), there(draws), way)
-
-    def _tensor(self, values: np.ndarray) -> torch.Tensor:
-        return put(values, self.model.device)
+        there = [put(values, self.model.device) for values in (temperature, top_p, draws)]
+        return pick(logits, there[0], there[1], there[2], way)
 
     # --- extend ----------------------------------------------------------------------------------
 
@@ -275,7 +272,8 @@ class PagedPolicy:
             return self._decoder.burst(rows)
         row_of = np.empty(self.max_running, dtype=np.int64)
         row_of[slots] = np.arange(len(slots))
-        return self._decoder.burst(rows, self._tensor(row_of[slots_of(read.requests)]), read.tokens)
+        at = put(row_of[slots_of(read.requests)], self.model.device)
+        return self._decoder.burst(rows, at, read.tokens)
 
     def _make_room(self, slots: np.ndarray, steps: int, read: Read | None) -> bool:
         """Give every running sequence the page that a burst may need.
@@ -312,7 +310,7 @@ class PagedPolicy:
     # --- collect ---------------------------------------------------------------------------------
 
     def _collect(self, read: Read | None, burst: Burst) -> None:
-        """Append what was drawn, and resolve requests that have ended."""
+        """Append what was drawn; requests that have ended leave."""
         rows, rules = self._rows, (self._ends, self.model.tokenizer)
         slots = slots_of(self._running)
         tokens, logprobs = burst.tokens.numpy(), burst.logprobs.numpy()
@@ -324,8 +322,13 @@ class PagedPolicy:
             slots, tokens, logprobs = slots[going], tokens[:, going], logprobs[:, going]
         ended += rows.extend(slots, tokens, logprobs, *rules)
         self._leave([request for request, _ in ended])
-        for request, reason in ended:
+        self._ended += ended
+
+    def _answer(self, count: int = ANSWERED) -> None:
+        """Hand some whole replies over, in the order of the rows: siblings come back together."""
+        for request, reason in self._ended[:count]:
             request.answer(reason)
+        del self._ended[:count]
 
     def _leave(self, requests: list[PagedRequest]) -> None:
         """Take requests out of the rows."""

@@ -8,7 +8,7 @@ one first. Thousands of requests ask at once: what is done for every page is arr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 
 import numpy as np
@@ -67,9 +67,10 @@ class Pages:
             self.readers[found] += 1
         return found
 
-    def touch(self, ids: np.ndarray) -> None:
-        """Make the pages that hold the beginning of a prompt the last ones to be forgotten."""
-        self.give_back(self.find(ids))
+    def keep(self, prompts: Iterable[np.ndarray]) -> None:
+        """Let the pages that hold the beginnings of prompts go last, those of the first at all."""
+        for ids in reversed(list(prompts)):
+            self.give_back(self.find(ids))
 
     def take(self, count: int) -> list[int]:
         """Lend empty pages."""
