@@ -68,7 +68,12 @@ def measure(
     rollout = Rollout(agent, models, reward, options.tasks * options.group)
     torch.cuda.synchronize()
     started = time.perf_counter()
-    groups = asyncio.run(rollout.groups(tasks, options.group, (0, "bench")))
+    groups: list[Group] = []
+
+    async def run() -> None:  # asyncio.run would print a result to itself, at length
+        groups.extend(await rollout.groups(tasks, options.group, (0, "bench")))
+
+    asyncio.run(run())
     torch.cuda.synchronize()
     seconds = time.perf_counter() - started
     policy.reset()
@@ -184,6 +189,7 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, nargs="+", default=[8192, 32768])
     parser.add_argument("--lone", type=int, default=8, help="long prompts")
     parser.add_argument("--lone-tokens", type=int, default=6000, help="of a long prompt")
+    parser.add_argument("--profile", action="store_true", help="say where the time goes")
     parser.add_argument("--tool-turns", type=int, default=30)
     parser.add_argument("--tool-tasks", type=int, help="of the shape with tools; --tasks if absent")
     parser.add_argument("--logprobs", type=int, nargs="+", choices=(0, 1), default=[1, 0])
@@ -202,6 +208,12 @@ def main() -> None:
         tasks = make_tasks(options.tasks, options.chunks, options.words, seed)
         groups, seconds = measure(model, policy, tasks, options)
         print(f"rollout {seed}: {seconds:.2f} s")
+    if options.profile:
+        from benchmarks.rollout_profile import profiled
+
+        for kernels in (False, True):
+            with profiled(policy, "the same rollout, profiled", kernels):
+                measure(model, policy, tasks, options)
     contexts = [c for group in groups for e in group for c in e.contexts]
     sampled = sum(len(c.turns[0].token_ids) for c in contexts)
     prompted = sum(c.turns[0].start for c in contexts)

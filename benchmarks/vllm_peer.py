@@ -84,6 +84,7 @@ class Cell:
     window: int
     lock: str = ""
     """A file that is locked while this cell measures."""
+    profile: bool = False
 
 
 def shapes(options: argparse.Namespace) -> list[Shape]:
@@ -105,7 +106,7 @@ def race(options: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(options.at_once) as starting:
         cells = [Cell(mode, options.model, sequences, tokens, logprobs, options.cache_gib,
-                      options.device, wanted, window, lock.name)
+                      options.device, wanted, window, lock.name, options.profile)
                  for mode in options.modes
                  for sequences in options.sequences
                  for tokens in (options.batch_tokens if mode != "recollect" else [0])
@@ -194,8 +195,7 @@ def _loaded(cell: Cell) -> Any:
     from recollect.models.model import load_model
 
     fused = cell.device == "cuda"
-    config = ModelConfig(cell.model, cell.device, weights=_dtype(cell), compile=fused)
-    model = load_model(config)
+    model = load_model(ModelConfig(cell.model, cell.device, weights=_dtype(cell), compile=fused))
     model.tokenizer.end_ids = ()
     return model
 
@@ -211,7 +211,12 @@ def recollect(cell: Cell) -> Iterator[tuple[Turn, int]]:
 
     model = _loaded(cell)
     policy = open_sampler(model, cell.cache_gib, cell.sequences)
-    yield _sampled(policy), model.tokenizer.vocab_size
+    if cell.profile:
+        from benchmarks.rollout_profile import profiled_turns
+
+        yield profiled_turns(policy, _sampled(policy)), model.tokenizer.vocab_size
+    else:
+        yield _sampled(policy), model.tokenizer.vocab_size
 
 
 @contextmanager
