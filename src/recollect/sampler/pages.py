@@ -36,7 +36,7 @@ class Pages:
         self._named: dict[Name, int] = {}
         self._names: list[Name | None] = [None] * self.count
         self._numbers = [0] * self.count
-        """Of what each page holds: never given twice, so that no page follows a forgotten one."""
+        """Each content has a number of its own, so that no page follows a forgotten one."""
         self._given = 0
         self._is_named = np.zeros(self.count, dtype=bool)
         self._unread: dict[int, None] = {}
