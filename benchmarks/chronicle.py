@@ -194,7 +194,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--agents", nargs="+", default=names, choices=names)
     numbers = {
         "seeds": 3, "steps": 100, "tasks": 16, "group": 16, "tokens": 4096, "n": 256, "far": 128,
-        "longest": 1_000_000, "longest-tasks": 16, "warm-up": 768, "rank": 4, "warm-rank": 32,
+        "longest": 1_000_000, "longest-tasks": 16, "warm-up": 2048, "rank": 4, "warm-rank": 32,
         "memory": 160, "blind-memory": 1024, "answer": 24, "val": 128, "curriculum-steps": 60,
         "concurrency": 512,
     }  # fmt: skip

@@ -14,6 +14,7 @@ import asyncio
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -35,6 +36,7 @@ from recollect.tasks.made.chronicle import Chronicle, Kind
 from recollect.tasks.made.chronicle_reader import Reader
 from recollect.train import saved_model
 from recollect.train.trainer import Trainer
+from recollect.types import Sample
 
 NOTHING = "Nothing yet."
 FIRST = 1_000_000
@@ -162,17 +164,33 @@ def episodes(
     return [group for group in groups if group[0].ok and group[0].reward == 1.0]
 
 
-def warm_up(model: LoadedModel, groups: list[Group], options: argparse.Namespace) -> None:
+def lessons(groups: list[Group], model: LoadedModel, share: float, seed: int) -> list[Sample]:
+    """Choose what to learn from: answers, pages that change a memory, and some that do not.
+
+    Fifteen of sixteen pages leave a memory as it was. Shown all of them, a model learns to copy.
+    """
+    rng = Random(seed)
+    samples = []
+    for sample in samples_of(groups, [[[1.0] * len(e.contexts) for e in g] for g in groups]):
+        said = model.tokenizer.decode([int(i) for i in sample.token_ids])
+        memory, reply = _FIELD["memory"].search(said), sample.token_ids[sample.trained]
+        new = model.tokenizer.decode([int(i) for i in reply])
+        same = memory is not None and new.strip() == memory[1].strip()
+        empty = new.startswith(NOTHING) or "<check>no</check>" in new
+        if not (same or empty) or "<section>" not in said or rng.random() < share:
+            samples.append(sample)
+    rng.shuffle(samples)
+    return samples
+
+
+def warm_up(model: LoadedModel, samples: list[Sample], options: argparse.Namespace) -> None:
     """Train by likelihood: an advantage of 1 and no clipping."""
     loss = LossConfig("cispo", clip_low=0.0, clip_high=0.0, kl_coef=0.0)
     optim = OptimConfig(options.lr, warmup_steps=5, weight_decay=0.0)
     trainer = Trainer(model, loss, optim, token_budget=options.token_budget)
-    order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(options.seed))
-    for at in range(0, len(groups), options.batch):
-        batch = [groups[int(i)] for i in order[at : at + options.batch]]
-        ones = [[[1.0] * len(e.contexts) for e in group] for group in batch]
-        metrics = trainer.update(samples_of(batch, ones))
-        print(f"{at + len(batch):5} episodes, loss {metrics['train/entropy']:.3f}", flush=True)
+    for at in range(0, len(samples), options.batch):
+        metrics = trainer.update(samples[at : at + options.batch])
+        print(f"{at:6} pages, loss {metrics['train/entropy']:.3f}", flush=True)
 
 
 def main() -> None:
@@ -180,9 +198,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tasks", type=int, default=768, help="episodes of each agent")
+    parser.add_argument("--tasks", type=int, default=2048, help="episodes of each agent")
     parser.add_argument("--agents", nargs="+", help="all, if none is named")
-    parser.add_argument("--batch", type=int, default=8, help="episodes of one update")
+    parser.add_argument("--batch", type=int, default=96, help="pages and answers of one update")
+    parser.add_argument("--unchanged", type=float, default=0.15,
+                        help="share of the pages that leave the memory as it was")  # fmt: skip
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--memory", type=int, default=160)
@@ -209,7 +229,8 @@ def main() -> None:
             own = episodes(agent, kinds, options.tasks, model, options.seed)
             print(f"{name}: {len(own)} of {options.tasks} episodes are right", flush=True)
             groups += own
-        warm_up(model, groups, options)
+        samples = lessons(groups, model, options.unchanged, options.seed)
+        warm_up(model, samples, options)
         adapter.parent.mkdir(parents=True, exist_ok=True)
         save_file({n: p.detach().contiguous() for n, p in trained.items()}, adapter)
     saved_model.export(options.out, model)

@@ -87,7 +87,8 @@ async def serve(options: argparse.Namespace, port: int) -> asyncio.subprocess.Pr
     """Serve the fixed model with vLLM, and wait until it answers."""
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model",
                str(options.model or DEMO_MODEL), "--port", str(port),
-               "--gpu-memory-utilization", "0.1",
+               # Of its own size: a share of the GPU counts what other runs hold.
+               "--gpu-memory-utilization", "0.02", "--kv-cache-memory-bytes", str(2 << 30),
                "--enforce-eager"]  # fmt: skip
     with (options.out / "serve.log").open("a") as file:
         process = await asyncio.create_subprocess_exec(
