@@ -205,7 +205,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=2e-4)
     parser.add_argument("--warm-lr", type=float, default=5e-4)
     parser.add_argument("--cache-gib", type=float, default=12.0)
-    options, options.more = parser.parse_known_args()
+    options, more = parser.parse_known_args()
+    options.more = more
     return options
 
 
