@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,6 +34,18 @@ class Candidates:
     def chance(self) -> float:
         """What a guess scores: among all of it, or among the answers of the asked kind."""
         return max(float(self.right.mean()), self.unread)
+
+    @cached_property
+    def levels(self) -> Mapping[str, np.ndarray]:
+        """Every feature's figures, numbered from the smallest; equal figures have one number."""
+        columns = np.stack(list(self.features.values()))  # (features, choices)
+        order = columns.argsort(axis=1)
+        figures = np.take_along_axis(columns, order, axis=1)
+        numbers = np.zeros(columns.shape, int)
+        numbers[:, 1:] = (figures[:, 1:] != figures[:, :-1]).cumsum(axis=1)
+        levels = np.empty_like(numbers)
+        np.put_along_axis(levels, order, numbers, axis=1)
+        return dict(zip(self.features, levels, strict=True))
 
     def only(self, kept: np.ndarray) -> Candidates:
         """Return the same with fewer to pick from: those where `kept` is true."""
@@ -76,7 +89,7 @@ def pick_scores(
 
 def _right_by_figure(choice: Candidates, feature: str) -> list[float]:
     """Return the share of what is right for every figure of a feature, the smallest first."""
-    _, at = np.unique(choice.features[feature], return_inverse=True)
+    at = choice.levels[feature]
     shares: list[float] = (np.bincount(at, choice.right) / np.bincount(at)).tolist()
     return shares
 
@@ -109,13 +122,12 @@ def probe_scores(choices: Sequence[Candidates], features: Sequence[str]) -> dict
 
 
 def _ranked(choice: Candidates, features: Sequence[str]) -> np.ndarray:
-    columns = [np.ones(len(choice.right))]
-    for name in features:
-        column = choice.features[name]
-        figures, at = np.unique(column, return_inverse=True)
-        rank = at / max(1, len(figures) - 1) - 0.5 if len(figures) > 1 else np.zeros(len(column))
-        columns += [rank, np.abs(rank) - 0.25]
-    return np.stack(columns, axis=1)
+    levels = np.stack([choice.levels[name] for name in features])
+    top = levels.max(axis=1, keepdims=True)
+    ranks = np.where(top, levels / np.maximum(top, 1) - 0.5, 0.0)
+    rows = np.ones((1 + 2 * len(features), len(choice.right)))
+    rows[1::2], rows[2::2] = ranks, np.abs(ranks) - 0.25
+    return np.ascontiguousarray(rows.T)
 
 
 def _fit(x: np.ndarray, y: np.ndarray) -> np.ndarray:
