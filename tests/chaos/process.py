@@ -5,6 +5,7 @@ Each hears signals as a command typed into a terminal does, and what it prints i
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import resource
@@ -23,6 +24,7 @@ from tests.support.faults import Refusing
 CONTEXT = multiprocessing.get_context("forkserver")
 PRELOAD = ["recollect.commands.train", "recollect.commands.evaluate", "recollect.commands.data"]
 PRELOAD += ["tests.chaos.process", "recollect.commands.stages.run", "recollect.serve.server"]
+PRELOAD += ["transformers.models.llama.modeling_llama"]
 CONTEXT.set_forkserver_preload(PRELOAD)
 LIMIT = 120.0
 """Seconds after which a command hangs."""
@@ -105,6 +107,7 @@ def _read(pipe: Path, command: Command) -> None:
 
 def _run(arguments: list[str], pipe: str, disk: Disk) -> None:
     """Be the command: the same `main` as `recollect`, with its own output and a disk's faults."""
+    gc.freeze()  # it need not look through what it was forked with
     stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     end = os.open(pipe, os.O_WRONLY)

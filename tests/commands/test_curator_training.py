@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from recollect.runs.run import read_metrics, without_times
-from tests.support.warm import Warm, cold
+from tests.support.warm import Warm
 
 SMALL = [
     *("--rollout.tasks", "4", "--rollout.n", "4", "--val.tasks", "8", "--val.n", "2"),
@@ -19,11 +18,11 @@ SMALL = [
 ]
 
 
-def start(folder: Path, *more: str) -> Warm:
-    return Warm(["train", "curator", *more, "--folder", str(folder)])
+def start(folder: Path, *more: str, apart: bool = False) -> Warm:
+    return Warm(["train", "curator", *more, "--folder", str(folder)], apart=apart)
 
 
-def finish(process: Warm | subprocess.Popen[str]) -> str:
+def finish(process: Warm) -> str:
     out, err = process.communicate(timeout=280)
     assert process.returncode == 0, out + err
     return out
@@ -33,7 +32,7 @@ def finish(process: Warm | subprocess.Popen[str]) -> str:
 def whole(tmp_path_factory) -> Path:
     """Return the folder of a short run that was never disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    assert "Report card" in finish(cold(["train", "curator", *SMALL, "--folder", str(folder)]))
+    assert "Report card" in finish(start(folder, *SMALL, apart=True))
     return folder / "curator"
 
 

@@ -2,16 +2,18 @@
 
 A process beside the tests imports what commands need, once; each start is a fork of it, with its
 own signals, output and exit. So is a server that such a command starts. Forks of one such process
-share Python's hash seed: a test that compares runs makes one of them with `cold`, which starts
-Python from nothing.
+share Python's hash seed: a test that compares runs makes one of them `apart`, a fork of another
+process with another seed, or with `cold`, which starts Python from nothing.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
+import select
 import signal
 import subprocess
 import sys
@@ -66,21 +68,25 @@ class Warm:
         log: Path | None = None,
         cwd: Path | None = None,
         stdin: Path = Path(os.devnull),
+        apart: bool = False,
         **environment: str,
     ) -> None:
-        self._log = log
+        self._log, self._apart = log, apart
         self.out, self.err = (
             log or Path(tempfile.mkstemp(prefix="warm-")[1]) for _ in ("out", "err")
         )
         files = [str(stdin), str(self.out), str(self.err)]
         place = {"cwd": str(cwd or Path.cwd()), "env": _environment() | environment}
-        self.pid = _ask({"command": list(command), "module": module, "files": files, **place})
+        what = {"command": list(command), "module": module, "files": files, **place}
+        self.pid = _ask(what, apart) or 0
+        self._end = os.pidfd_open(self.pid)  # readable once it has ended
         self.returncode: int | None = None
 
-    def poll(self) -> int | None:
+    def poll(self, timeout: float = 0) -> int | None:
         """Return how it ended; None while it runs."""
-        if self.returncode is None:
-            self.returncode = _ask({"poll": self.pid})
+        if self.returncode is None and select.select([self._end], [], [], timeout)[0]:
+            self.returncode = _ask({"status": self.pid}, self._apart)
+            os.close(self._end)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -94,7 +100,9 @@ class Warm:
 
     def wait(self, timeout: float = 280) -> int:
         """Wait for its end; return its status."""
-        return _wait(self.poll, timeout)
+        if (status := self.poll(timeout)) is None:
+            raise subprocess.TimeoutExpired("recollect", timeout)
+        return status
 
     def communicate(self, timeout: float = 280) -> tuple[str, str]:
         """Wait for its end; return what it printed, unless that is in a log."""
@@ -106,8 +114,8 @@ class Warm:
         return found
 
 
-def _ask(request: dict[str, object]) -> int | None:
-    server = _server()
+def _ask(request: dict[str, object], apart: bool) -> int | None:
+    server = _server(apart)
     assert server.stdin and server.stdout
     server.stdin.write(json.dumps(request) + "\n")
     server.stdin.flush()
@@ -115,30 +123,38 @@ def _ask(request: dict[str, object]) -> int | None:
 
 
 @cache
-def _server() -> subprocess.Popen[str]:
+def _server(apart: bool = False) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     command = [sys.executable, "-m", "tests.support.warm"]
-    server = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=_environment())
+    seed = {"PYTHONHASHSEED": "random" if not apart else "7"}
+    server = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, env=_environment() | seed
+    )
     atexit.register(server.kill)
     return server
 
 
 def _serve() -> int:
     """Fork for every command that comes, and say how forks ended."""
-    import transformers.models.auto.modeling_auto
     import transformers.models.llama.modeling_llama  # noqa: F401
+    from transformers import AutoModelForCausalLM
 
     import recollect.commands.evaluate
     import recollect.commands.stages.run
     import recollect.commands.train
     import recollect.endpoint.start
     import recollect.serve.server  # noqa: F401
+    from recollect.commands.arguments import read_config
+    from recollect.config.presets import DEMO_MODEL
 
+    # What the first model and the first command line leave in the caches of libraries.
+    AutoModelForCausalLM.from_pretrained(DEMO_MODEL)
+    read_config(["demo"], "train", "demo")
+    gc.freeze()  # forks need not look through it
     for line in sys.stdin:
         request = json.loads(line)
-        if "poll" in request:
-            pid, status = os.waitpid(request["poll"], os.WNOHANG)
-            answer = os.waitstatus_to_exitcode(status) if pid else None
+        if "status" in request:
+            answer = os.waitstatus_to_exitcode(os.waitpid(request["status"], 0)[1])
         else:
             answer = os.fork()
             if not answer:

@@ -64,11 +64,14 @@ steps = 3
 """
 
 
-def start(folder: Path, text: str, *more: str, fork: bool = True) -> Warm | subprocess.Popen[str]:
+def start(folder: Path, text: str, *more: str, apart: bool = False) -> Warm:
+    return Warm(command(folder, text, *more), apart=apart)
+
+
+def command(folder: Path, text: str, *more: str) -> list[str]:
     folder.mkdir(exist_ok=True)
     (folder / "file.toml").write_text(text)
-    command = ["stages", str(folder / "file.toml"), *more, "--folder", str(folder)]
-    return Warm(command) if fork else cold(command)
+    return ["stages", str(folder / "file.toml"), *more, "--folder", str(folder)]
 
 
 def finish(process: Warm | subprocess.Popen[str]) -> str:
@@ -95,7 +98,7 @@ def servers(folder: Path) -> list[int]:
     return sorted(found)
 
 
-def wait_for(process: Warm | subprocess.Popen[str] | None, happened: Callable[[], object]) -> None:
+def wait_for(process: Warm | None, happened: Callable[[], object]) -> None:
     deadline = time.monotonic() + 120
     while not happened() and time.monotonic() < deadline:
         if process is not None and process.poll() is not None:
@@ -121,7 +124,7 @@ def test_both_stages_raise_their_score(tmp_path):
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of three stages, and end to end, that were never disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    out = finish(start(folder, TINY, fork=False))  # the others are forks
+    out = finish(start(folder, TINY, apart=True))
     assert "end-to-end" in out and "table.md" in out
     return folder
 
@@ -187,9 +190,7 @@ def test_a_finished_stage_is_not_silently_run_with_other_settings(whole):
 
 def test_a_dry_run_says_how_far_it_is(whole, tmp_path, capsys):
     for folder, state in ((whole, "finished"), (tmp_path, "to do")):
-        (folder / "file.toml").write_text(TINY)
-        command = ["stages", str(folder / "file.toml"), "--folder", str(folder), "--dry-run"]
-        assert main(command) == 0
+        assert main(command(folder, TINY, "--dry-run")) == 0
         assert capsys.readouterr().out.count(state) == 4
     assert not (tmp_path / "file").exists()
 
@@ -212,7 +213,7 @@ steps = 1
 def test_an_agent_a_reward_and_tasks_of_your_own_are_trained_in_a_stage(tmp_path, monkeypatch):
     with own_folder(tmp_path, monkeypatch):
         parts = ["--agent", "mine:two_pass", "--reward", "mine:long", "--tasks", "mine:Chess"]
-        out = finish(start(tmp_path, OWN, *parts))
+        out = finish(cold(command(tmp_path, OWN, *parts)))  # its server is no fork either
     run = tmp_path / "file/1-answer"
     table = json.loads((run / "config.json").read_text())
     assert table["agent"]["class"] == "mine:two_pass" and (run / "code/mine.py").is_file()
