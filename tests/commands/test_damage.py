@@ -156,7 +156,7 @@ val.tasks = 2
 val.lengths = [1]
 val.length_tasks = 2
 """
-LEDGER = ["data", "ledger", "--output", "ledger", "--sessions", "2", "--questions", "9"]
+LEDGER = ["data", "ledger", "--output", "ledger_file", "--sessions", "2", "--questions", "9"]
 OWN = ["data", "jsonl", "--input", "own.jsonl", "--output", "own"]
 QUICK = [
     ["train", "e.toml", "--folder", ".", "--dry-run"],
@@ -167,7 +167,7 @@ QUICK = [
 ]
 SLOW = [["train", "e.toml", "--folder", "."], ["serve", "RUN"], ["eval", "RUN", "--n", "1"]]
 SETS = {
-    "ledger": [["validate", "ledger"], LEDGER[1:]],
+    "ledger_file": [["validate", "ledger_file:ss2", "--data", "."], LEDGER[1:]],
     "own": [["validate", "own"], ["audit", "own", "--n", "9"], OWN[1:]],
     "own.jsonl": [["validate", "own.jsonl"], ["audit", "own.jsonl", "--n", "9"], OWN[1:]],
 }
