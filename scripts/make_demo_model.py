@@ -235,7 +235,13 @@ def main() -> None:
     kinds = {value: kind for kind, values in wording.values.items() for value in values}
     network, lessons = make_network(tokenizer), LESSONS[options.preset]
     if options.start:
-        network, lessons = LlamaForCausalLM.from_pretrained(options.start), lessons[-1:]
+        lessons = lessons[-1:]
+        network = LlamaForCausalLM.from_pretrained(
+            options.start,
+            trust_remote_code=False,
+            local_files_only=True,
+            use_safetensors=True,
+        )
     for lesson in lessons:
         teacher = Teacher(words, kinds, **lesson.habits)
         rows = make_rows(
