@@ -8,7 +8,8 @@ once per token would take at the memory's full rate, a prefix that siblings shar
     python benchmarks/rollout.py --model models/smollm2
     python -m benchmarks.rollout --model models/smollm2 --peer vllm   # see vllm_peer
 
-With `--peer vllm` the peer is vLLM at several settings, over three shapes of fixed lengths.
+With `--peer vllm` the peer is vLLM at several settings, over three shapes of fixed lengths;
+`--profile` (with `python -m`) says where the time goes.
 """
 
 from __future__ import annotations
@@ -211,9 +212,12 @@ def main() -> None:
     if options.profile:
         from benchmarks.rollout_profile import profiled
 
-        for kernels in (False, True):
-            with profiled(policy, "the same rollout, profiled", kernels):
-                measure(model, policy, tasks, options)
+        with profiled(policy, "the same rollout", kernels=False):
+            measure(model, policy, tasks, options)
+        # Every kernel of every step is an event: few steps are enough, and quick to add up.
+        few = argparse.Namespace(**{**vars(options), "new_tokens": 32})
+        with profiled(policy, "two turns of 32 tokens", kernels=True):
+            measure(model, policy, make_tasks(options.tasks, 1, options.words, 3), few)
     contexts = [c for group in groups for e in group for c in e.contexts]
     sampled = sum(len(c.turns[0].token_ids) for c in contexts)
     prompted = sum(c.turns[0].start for c in contexts)
