@@ -30,7 +30,7 @@ class Candidates:
     unread: float = 0.0
     """What a guess scores that reads nothing but knows the kind of answer."""
 
-    @property
+    @cached_property
     def chance(self) -> float:
         """What a guess scores: among all of it, or among the answers of the asked kind."""
         return max(float(self.right.mean()), self.unread)
