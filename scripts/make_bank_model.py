@@ -222,13 +222,14 @@ def swapped(row: Row, kinds: Sequence[Sequence[int]], rng: Random) -> Row:
     return Row([new.get(id, id) for id in row.ids], chances)
 
 
-def make_stages(out: Path, stages: Path, seed: int) -> StagePlan:
-    """Write the file of stages with the model's folder in it, and read it."""
+def make_stages(out: Path, seed: int, payments: int = 1) -> StagePlan:
+    """Write the file of stages with the model's folder and the tasks' size in it, and read it."""
     out.mkdir(parents=True, exist_ok=True)
-    text = stages.read_text("utf-8")
-    path = json.dumps(str(out))
+    own = f"model.path = {json.dumps(str(out))}\ntasks.max_transactions = {payments}\n"
     file = out / "bank.toml"
-    file.write_text(text.replace("[settings]", f"[settings]\nmodel.path = {path}", 1), "utf-8")
+    file.write_text(
+        STAGES.read_text("utf-8").replace("[settings]\n", f"[settings]\n{own}"), "utf-8"
+    )
     return read_plan(StagesOptions(str(file), folder=out / f"seed-{seed}", seed=seed))
 
 
@@ -251,14 +252,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--train", action="store_true")
-    parser.add_argument("--stages", type=Path, default=STAGES, help="the file of stages")
+    parser.add_argument("--payments", type=int, default=1, help="of a session, at most")
     parser.add_argument("--tasks", type=int, default=1500)
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--lr", type=float, default=6e-3)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    plan = make_stages(options.out, options.stages, options.seed)
+    plan = make_stages(options.out, options.seed, options.payments)
     if not (options.out / "config.json").exists():
         tokenizer = make_tokenizer(plan.stages[0].config.tasks)
         rows = make_rows(Teacher(tokenizer), plan, options.tasks)

@@ -25,7 +25,7 @@ def maker() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def plan(maker, tmp_path_factory) -> StagePlan:
-    return maker.make_stages(tmp_path_factory.mktemp("bank"), maker.STAGES, seed=1)
+    return maker.make_stages(tmp_path_factory.mktemp("bank"), seed=1, payments=2)
 
 
 @pytest.fixture(scope="module")
