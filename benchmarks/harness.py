@@ -199,7 +199,7 @@ def measure(url: str, concurrency: int, episodes: int, workers: int) -> dict[str
         if workers > 1:
             from recollect.evaluation.workers import Workers
 
-            run = Workers(options, opened.facts, setup.grid, store, workers, time.time())
+            run = Workers(options, opened.facts, setup.grid, store, workers, run.started)
         with progress:
             asyncio.run(run.run(on_episode))
         cpu = spent() - before

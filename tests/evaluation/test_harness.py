@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -162,3 +164,19 @@ def test_at_most_so_many_episodes_are_in_flight(tmp_path: Path):
 
     evaluate(tmp_path, script, n=4, seeds=1)
     assert most == 4
+
+
+def test_a_clock_that_is_set_back_makes_nothing_earlier(tmp_path: Path, monkeypatch):
+    clock = count(2_000_000_000, -3600)
+    monkeypatch.setattr(time, "time", lambda: float(next(clock)))
+    evaluate(tmp_path, n=2)
+    evaluate(tmp_path, n=3)  # in a process that begins an hour before the first one did
+    records = list(read_episodes(tmp_path))
+    assert len({r["id"] for r in records}) == len(records) == 3 * 2 * (3 + 3)
+    runs: dict[float, list[float]] = {}
+    for r in records:
+        assert r["seconds"] >= 0
+        runs.setdefault(r["run"], []).append(r["at"])
+    assert list(runs) == [2_000_000_000, 2_000_000_000 - 3600]
+    for began, times in runs.items():
+        assert times == sorted(times) and began <= times[0] and times[-1] < began + 60

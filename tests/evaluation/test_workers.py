@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psutil
@@ -23,6 +27,8 @@ from recollect.evaluation.results import load
 from recollect.evaluation.workers import PER_WORKER, count_workers
 from recollect.files import Lines, read_lines
 from tests.evaluation.test_killed import serving, table
+from tests.support.bytes_tokenizer import ByteTokenizer
+from tests.support.token_server import token_server
 from tests.support.warm import Warm
 
 CLOCKED = ("seconds", "at", "run", "replayed")
@@ -127,6 +133,43 @@ def test_a_process_that_is_killed_is_one_message_and_nothing_is_lost(tmp_path: P
         run(url, tmp_path, workers=2)
         assert not (watched.seeds - before).keys() & kept
     assert len(episodes(tmp_path)) == 2 * N
+
+
+def worker(first: bytes) -> subprocess.Popen[bytes]:
+    """Start a process that runs episodes, and send it a first line."""
+    command = [sys.executable, "-P", "-m", "recollect.evaluation.worker"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+    process.stdin.write(first)
+    process.stdin.flush()
+    return process
+
+
+def test_a_process_that_is_starting_ends_when_the_one_that_started_it_does(tmp_path: Path):
+    asked, over = Event(), Event()
+
+    def silent(_request: dict[str, Any]) -> dict[str, Any]:
+        asked.set()
+        over.wait(60)
+        return {"content": "OK"}
+
+    early = worker(b"")
+    early.stdin.close()
+    with token_server(ByteTokenizer(), None, silent) as server:
+        start = {"path": sys.path, "options": plain_options(options(server.url, tmp_path))}
+        start |= {"facts": {}, "started": [0, 0], "calls": str(tmp_path / "calls-0.jsonl")}
+        waiting = worker(json.dumps(start).encode() + b"\n" + b'["a", "b", 0, 0, {}]\n' * 99)
+        assert asked.wait(60)
+        waiting.stdin.close()  # as it is when the other process is killed
+        try:
+            waiting.wait(5)
+        finally:
+            over.set()
+            waiting.kill()
+    early.wait(60)
+    assert waiting.stdout.read() == waiting.stderr.read() == b""
+    assert early.stdout.read() == early.stderr.read() == b"" and early.returncode == 0
 
 
 def test_options_travel_to_another_process():

@@ -1,6 +1,7 @@
 """Reading once, reading on, forgetting: the memory is a function of what was read, and kept."""
 
 import asyncio
+import os
 
 import pytest
 
@@ -161,3 +162,15 @@ def test_a_state_that_is_damaged_is_named(tmp_path):
     (tmp_path / f"{kept.state}.json").write_text("{")
     with pytest.raises(UserError, match=f"{kept.state}.json cannot be read"):
         asyncio.run(keeper(Shelf(tmp_path))[0].read([Item(words(20))]))
+
+
+def test_the_newest_states_are_those_saved_last_whatever_the_clock_says(tmp_path):
+    before, shelf = Shelf(tmp_path), Shelf(tmp_path)
+    for name in ("old", "older"):
+        before.save(name, {})
+    os.utime(tmp_path / "older.json", (1e9, 1e9))
+    for number, name in enumerate("abca"):
+        shelf.save(name, {})
+        os.utime(tmp_path / f"{name}.json", (1e6 - number, 1e6 - number))
+    assert shelf.keep_newest(4) == 1 and set(shelf.keys()) == {"old", "a", "b", "c"}
+    assert shelf.keep_newest(2) == 2 and set(shelf.keys()) == {"a", "c"}

@@ -104,7 +104,7 @@ async def assess(
         comparisons=_adjusted(comparisons),
         examples=_examples(folder, chosen),
         judge=error,
-        seconds=round(fsum(end - start for start, end in runs.items()), 3),
+        seconds=round(fsum(max(0.0, end - start) for start, end in runs.items()), 3),
     )
 
 

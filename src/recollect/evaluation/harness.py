@@ -46,6 +46,20 @@ class MemorySize:
         return len(self.tokenizer.encode(text)) if text else 0
 
 
+@dataclass(frozen=True)
+class Started:
+    """When an evaluation began; what follows is counted from there, and no system clock that is set
+    back makes it earlier."""
+
+    at: float = field(default_factory=lambda: time.time())
+    clock: float = field(default_factory=lambda: time.monotonic())
+    """The same moment on the clock that all processes of a machine share."""
+
+    def now(self) -> float:
+        """Return the present moment as the system's clock would show it if nobody had set it."""
+        return self.at + time.monotonic() - self.clock
+
+
 class Store(Protocol):
     """Where episodes and their calls are kept."""
 
@@ -81,7 +95,7 @@ class Harness:
                 f"concurrency must be at least 1, got {self.concurrency}",
                 "set --concurrency to 1 or more",
             )
-        self.started = time.time()
+        self.started = Started()
         self._texts = Texts(self.grid.families, self.grid.split)
         self._bound = {name: bound(agent, Resources(agent)) for name, agent in self.agents.items()}
 
@@ -107,7 +121,7 @@ class Harness:
         rollout = Rollout(self._bound[job.agent], models, size, timeout=self.timeout)
         episode = await rollout.episode(text.task, 0, job.key)
         record = episode_record(job, text, episode, calls, tokenizers)
-        record |= {"run": round(self.started, 3), "at": round(time.time(), 3)}
+        record |= {"run": round(self.started.at, 3), "at": round(self.started.now(), 3)}
         self.store.add(record)
         return record
 

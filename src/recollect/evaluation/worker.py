@@ -11,15 +11,18 @@ import asyncio
 import gc
 import json
 import os
+import select
 import sys
+import threading
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
 from recollect.evaluation.calls import Calls
-from recollect.evaluation.harness import Harness
+from recollect.evaluation.harness import Harness, Started
 from recollect.evaluation.jobs import Job
 from recollect.evaluation.models import open_models
 from recollect.evaluation.options import read_options
@@ -29,6 +32,8 @@ from recollect.files import Lines, line_of
 
 LINE = 1 << 30
 """Bytes of a line: a job comes with the calls that were made for it before."""
+WATCH = 0.5
+"""Seconds after which a thread that watches the input looks whether it is still needed."""
 
 
 class Relay:
@@ -77,15 +82,36 @@ def open_harness(start: dict[str, Any], relay: Relay) -> Harness:
         )
     models = opened.models
     harness = Harness(setup.grid, setup.agents, models, relay, timeout=options.timeout)
-    harness.started = start["started"]
+    harness.started = Started(*start["started"])
     return harness
+
+
+@contextmanager
+def ending_with_input() -> Iterator[None]:
+    """End this process when its input ends: nothing has begun, and a server may keep it waiting."""
+    begun = threading.Event()
+
+    def watch() -> None:
+        ends = select.poll()
+        ends.register(0, 0)  # that it has ended is told though jobs are waiting in it
+        while not begun.is_set():
+            if ends.poll(1000 * WATCH) and not begun.is_set():
+                os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        begun.set()
 
 
 async def work(file: int) -> None:
     """Run jobs until no more can come."""
     # Without a buffer: what follows the first line is for the event loop.
     with open(0, "rb", buffering=0, closefd=False) as plain:
-        start = json.loads(plain.readline())
+        if not (first := plain.readline()):
+            return
+    start = json.loads(first)
     relay = Relay(file, Lines(Path(start["calls"])))
     reader = asyncio.StreamReader(limit=LINE)
     await asyncio.get_running_loop().connect_read_pipe(
@@ -93,7 +119,8 @@ async def work(file: int) -> None:
     )
     running: set[asyncio.Task[None]] = set()
     try:
-        harness = open_harness(start, relay)
+        with ending_with_input():
+            harness = open_harness(start, relay)
         gc.freeze()  # what was loaded stays, and few objects of an episode refer to one another:
         gc.set_threshold(50_000, 20, 20)  # looking for rings all the time takes a tenth of all
         while line := await reader.readline():

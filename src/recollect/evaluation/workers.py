@@ -20,7 +20,7 @@ from typing import Any
 from recollect.concurrency import concurrently
 from recollect.errors import UserError
 from recollect.evaluation.folder import EvaluationFolder
-from recollect.evaluation.harness import OnEpisode
+from recollect.evaluation.harness import OnEpisode, Started
 from recollect.evaluation.jobs import Grid, Job
 from recollect.evaluation.options import EvalOptions, plain_options
 from recollect.evaluation.worker import LINE
@@ -57,7 +57,7 @@ class Workers:
     grid: Grid
     store: EvaluationFolder
     count: int
-    started: float
+    started: Started
     _left: Iterator[list[Job]] = field(init=False, repr=False)
 
     async def run(self, on_episode: OnEpisode = lambda _record: None) -> None:
@@ -79,7 +79,7 @@ class Workers:
             "path": sys.path,
             "options": plain_options(self.options),
             "facts": self.facts,
-            "started": self.started,
+            "started": [self.started.at, self.started.clock],
             "calls": str(self.store.call_log(number).resolve()),
         }
         process.stdin.write(json.dumps(start).encode() + b"\n")

@@ -24,6 +24,8 @@ class Shelf:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self._held: dict[str, dict[str, Any]] = {}
+        self._saved: dict[str, None] = {}
+        """What this process saved, in order: a file's time is that of a clock that may be set."""
         self._writing = threading.Lock()
         if folder is not None:
             make_folder(folder, private=True)
@@ -55,6 +57,8 @@ class Shelf:
             data = json.dumps(whole, default=plain)
             with self._writing:  # two readers of one text may get here at once
                 write_text(self._path(key), data)
+                self._saved.pop(key, None)
+                self._saved[key] = None
 
     def keys(self) -> Iterator[str]:
         """Yield the names of all states."""
@@ -71,6 +75,7 @@ class Shelf:
                 del self._held[key]
             else:
                 remove(self._path(key))
+                self._saved.pop(key, None)
         return len(gone)
 
     def keep_newest(self, most: int) -> int:
@@ -81,7 +86,8 @@ class Shelf:
             paths = list(self.folder.glob("*.json"))
             if len(paths) <= most:
                 return 0
-            paths.sort(key=lambda path: path.stat().st_mtime_ns)
+            saved = {key: number for number, key in enumerate(self._saved)}
+            paths.sort(key=lambda path: (saved.get(path.stem, -1), path.stat().st_mtime_ns))
             old = [path.stem for path in paths[: len(paths) - most]]
         return self.keep_only(set(self.keys()).difference(old)) if old else 0
 
