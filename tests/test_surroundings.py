@@ -1,14 +1,18 @@
-"""Odd surroundings of a command: closed streams, no width, a current folder that is gone."""
+"""Odd surroundings of a command: closed streams, no width, no folder to write to or to be in."""
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from recollect.engines.verl.doctor.nodes import ask_nodes
+from recollect.errors import UserError
 from tests.support.viewing import planted
 
 
@@ -59,3 +63,47 @@ def test_names_are_shown_as_they_are_and_never_read_as_markup(runs, tmp_path):
     (tmp_path / "[" / "red].txt").write_text("Anna keeps the key.")
     status, out, said = recollect("RECOLLECT ask . 'Who is it?' --model nowhere", tmp_path)
     assert status == 2 and "[/red].txt" in out and "nowhere" in said and "Traceback" not in said
+
+
+def test_no_room_for_temporary_files_is_one_message(tmp_path):
+    def no_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    own = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    own |= {"TMPDIR": str(tmp_path / "missing")}
+    pipe = subprocess.PIPE
+    commands = {
+        verb: subprocess.Popen(
+            [sys.executable, "-m", "recollect", *verb.split()],
+            **{"cwd": tmp_path, "env": own, "stdout": pipe, "stderr": pipe, "text": True},
+            preexec_fn=no_files,
+        )
+        for verb in ("train demo --steps 1", "doctor")
+    }
+    said = {verb: command.communicate(timeout=60) for verb, command in commands.items()}
+    train, doctor = commands.values()
+    out, error = said["train demo --steps 1"]
+    assert (
+        train.returncode == 1
+        and out == ""
+        and error
+        == (
+            "recollect: there is no folder for temporary files\n"
+            "  fix: set TMPDIR to a folder that you may write to and that has room\n"
+        )
+    )
+    out, error = said["doctor"]
+    assert doctor.returncode == 1 and error == "" and "set TMPDIR to a folder" in out
+    assert "torch does not load" not in out
+
+
+def test_a_full_disk_for_temporary_files_is_one_message(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(UserError, match="no temporary file can be written") as raised:
+            ask_nodes()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "TMPDIR" in raised.value.fix

@@ -106,16 +106,17 @@ def _discard(error: BaseException) -> None:
 
 
 def _output_failed(error: OSError) -> int:
-    """Return the exit status if our output cannot be written; 0 if something else went wrong."""
+    """Return the exit status if nothing can be written; 0 if something else went wrong."""
     from contextlib import suppress
     from pathlib import Path
 
     from recollect.files import FULL, refusal
 
+    refused = refusal(error, Path("the output"))
     if isinstance(error, BrokenPipeError) and _unread():
         status = 141  # what a shell shows for a program that SIGPIPE ended
-    elif error.errno in FULL:
-        print(f"recollect: {refusal(error, Path('the output'))}", file=sys.stderr)
+    elif refused is not None and (error.errno in FULL or isinstance(error, FileNotFoundError)):
+        print(f"recollect: {refused}", file=sys.stderr)
         status = 1
     else:
         return 0

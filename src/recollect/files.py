@@ -43,6 +43,9 @@ _FIXES = {
     errno.EMFILE: "allow more open files (ulimit -n), then run the same command again",
     errno.ENFILE: "close other programs, then run the same command again",
 }
+TEMPORARY_FILES = "set TMPDIR to a folder that you may write to and that has room"
+_NO_TEMPORARY = "No usable temporary directory"
+"""What Python says when there is no place for temporary files; torch asks for it."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 """What is never our mistake, wherever it happens."""
 _BLOCK = 1 << 16
@@ -55,6 +58,8 @@ def refusal(error: Exception, path: Path) -> UserError | None:
     """Return a message if a file system refused to write; None if the error is something else."""
     if isinstance(error, UserError):
         return None
+    if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
+        return UserError("there is no folder for temporary files", TEMPORARY_FILES)
     number = error.errno if isinstance(error, OSError) else None
     if number is None:
         # Libraries in other languages, and numpy, report the system's error in their text alone.
@@ -76,6 +81,16 @@ def refusals(path: Path) -> Iterator[None]:
         if refused is None:
             raise
         raise refused from error
+
+
+@contextmanager
+def temporary_files() -> Iterator[None]:
+    """Turn a folder for temporary files that is full, or that there is none, into a message."""
+    try:
+        yield
+    except OSError as error:
+        what = f"no temporary file can be written: {error.strerror}"
+        raise UserError(what, TEMPORARY_FILES) from error
 
 
 def make_folder(path: Path, private: bool = False) -> None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 NAME = "recollect-rl"
 PACKAGE = Path(__file__).parent
@@ -47,15 +50,26 @@ def strangers() -> dict[str, bool]:
 
     found = {}
     for dist in metadata.distributions():
-        name = str(dist.metadata["Name"])
+        try:
+            name = str(dist.metadata["Name"])
+        except ValueError:  # of bytes that are no text
+            continue
         if plain(name) == NAME:
             continue
-        top = (dist.read_text("top_level.txt") or "").split()
-        record = re.search(r"^recollect/", dist.read_text("RECORD") or "", re.MULTILINE)
+        top = _listed(dist, "top_level.txt").split()
+        record = re.search(r"^recollect/", _listed(dist, "RECORD"), re.MULTILINE)
         if "recollect" in top or record or plain(name) == "recollect":
             there = Path(str(dist.locate_file("recollect")))
             found[f"{name} {dist.version}"] = bool(record) and there.resolve() == PACKAGE.resolve()
     return found
+
+
+def _listed(dist: Distribution, name: str) -> str:
+    """Return a file of a distribution; nothing where it is missing or no text."""
+    try:
+        return dist.read_text(name) or ""
+    except (OSError, ValueError):
+        return ""
 
 
 def _split(requirement: str) -> tuple[str, str]:
@@ -81,6 +95,13 @@ def _described() -> dict[str, Any]:
 
     try:
         found = metadata.metadata(NAME)
+        if not found["Version"]:
+            raise ValueError("it names no version")
+    except ValueError as error:
+        from recollect.errors import UserError  # `import recollect` comes by here
+
+        fix = f"pip install --force-reinstall --no-deps {NAME}"
+        raise UserError(f"the metadata of {NAME} are damaged: {error}", fix) from None
     except metadata.PackageNotFoundError:
         import tomllib
 
@@ -93,7 +114,7 @@ def _described() -> dict[str, Any]:
         needed.setdefault(extra[1] if extra else "", []).append(requirement)
     return {
         "version": found["Version"],
-        "requires-python": found["Requires-Python"],
+        "requires-python": found["Requires-Python"] or "",
         "dependencies": needed.pop("", []),
         "optional-dependencies": needed,
     }

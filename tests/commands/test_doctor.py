@@ -6,13 +6,15 @@ import io
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from recollect.commands import doctor
 from recollect.commands.doctor import EMBEDDER, GIB, Machine, examine, within
-from recollect.packaging import ranges
+from recollect.errors import UserError
+from recollect.packaging import NAME, _described, ranges
 
 VERSIONS = {
     "numpy": "2.4.6", "rich": "15.0.0", "tyro": "1.0.16", "pydantic": "2.14.3",
@@ -128,3 +130,46 @@ def test_this_machine_is_looked_at_and_the_status_follows():
 def test_looking_for_trouble_imports_no_torch():
     code = "import sys, recollect.commands.doctor; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+DAMAGED = {
+    "no text": b"Metadata-Version: 2.1\nName: rich\nVersion: \xff\xfe\n",
+    "empty": b"",
+    "no version": b"Metadata-Version: 2.1\nName: rich\n",
+    "not a version": b"Metadata-Version: 2.1\nName: rich\nVersion: [red]new\x1b[31m\n",
+    "no file": None,
+    "a folder": "folder",
+}
+
+
+def spoil(folder: Path, name: str, data: bytes | str | None) -> None:
+    """Put a damaged distribution before the others."""
+    info = folder / f"{name}-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "RECORD").write_bytes(b"\xff\x00recollect/")
+    if isinstance(data, bytes):
+        (info / "METADATA").write_bytes(data)
+    elif data is not None:
+        (info / "METADATA").mkdir()
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_installation_is_named_with_its_fix(kind, tmp_path, monkeypatch):
+    spoil(tmp_path, "rich", DAMAGED[kind])
+    spoil(tmp_path, "recollect", DAMAGED[kind])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(doctor, "_ask_torch", lambda: ("cpu", 1))  # torch itself is not looked at
+    out = io.StringIO()
+    assert doctor.doctor(Console(file=out, width=200)) == 1
+    said = out.getvalue()
+    assert "needs" in said and f"'rich{ranges()['rich']}'" in said and "\x1b" not in said
+
+
+def test_our_own_damaged_metadata_are_one_message(tmp_path, monkeypatch):
+    _described.cache_clear()
+    spoil(tmp_path, NAME.replace("-", "_"), DAMAGED["no text"])
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        with pytest.raises(UserError, match="metadata of recollect-rl are damaged"):
+            ranges()
+    _described.cache_clear()

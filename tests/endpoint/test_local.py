@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from recollect.train.trainer import Trainer
 from tests.endpoint.test_upstream import conversation
 from tests.support.endpoint import Started, started
 from tests.support.tiny import tiny_model
+from tests.support.warm import cold
 from tests.test_docs import snippet
 
 SMALL = ("--memory-tokens", "16", "--set", "chunk_size=500", "--limits.max-tokens", "8")
@@ -40,6 +43,27 @@ def args(folder: Path) -> tuple[str, ...]:
 def first(folder: Path, args: tuple[str, ...]):
     with started(folder, *args) as running:
         yield running
+
+
+def test_it_is_served_by_a_process_that_starts_from_nothing(folder: Path, args: tuple[str, ...]):
+    """All other servers of these tests are forks of a Python that has imported everything."""
+    ready = folder / "cold"
+    places = ("--ready-file", str(ready), "--memories", str(folder / "remembered"))
+    process = cold(["serve", *args, "--agent", "fold", "--port", "0", *places])
+    try:
+        end = time.monotonic() + 60
+        while not ready.exists() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        url = ready.read_text().strip()
+        with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as client:
+            said = conversation(5)
+            made = client.chat.completions.create(model="tiny", messages=said, max_tokens=4)
+        assert made.recollect["reading"]["calls"] > 0 and made.usage.completion_tokens <= 4
+        process.send_signal(signal.SIGTERM)
+        _out, error = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in error
 
 
 def ask(running: Started, messages: list[Any], **settings: Any) -> Any:

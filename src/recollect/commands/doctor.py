@@ -6,18 +6,22 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from recollect.display.numbers import GIB, gib
 from recollect.errors import UserError
+from recollect.files import TEMPORARY_FILES
+from recollect.foreign import one_line
 from recollect.packaging import NAME, install, python_range, ranges, strangers
 from recollect.runs.tracker_services import SERVICES
 
@@ -28,6 +32,7 @@ OPTIONAL = {
     "uvicorn": "recollect serve and stages need it",
 }
 """What `recollect train` can do without, and what for it cannot."""
+UNREADABLE = "a version that cannot be read"
 TRACKERS = tuple(SERVICES)
 
 
@@ -85,6 +90,8 @@ class Machine:
     """Where torch computes; a text that starts with "error:" where it could not be asked."""
     threads: int = 1
     nvidia_driver: bool = False
+    temporary: bool = True
+    """Whether there is a folder for temporary files; torch does not load without one."""
     free_disk: int = 100 * GIB
     memory: int = 16 * GIB
     strangers: Mapping[str, bool] = field(default_factory=dict)
@@ -102,13 +109,15 @@ def look() -> Machine:
     """Look at this machine."""
     names = [*ranges(), *ranges("local"), *ranges("serve"), EMBEDDER, *TRACKERS]
     versions = {name: version for name in names if (version := _installed(name)) is not None}
-    device, threads = _ask_torch() if "torch" in versions else ("", 0)
+    temporary = _has_temporary()
+    device, threads = _ask_torch() if "torch" in versions and temporary else ("", 0)
     return Machine(
         python=platform.python_version(),
         versions=versions,
         device=device,
         threads=threads,
         nvidia_driver=shutil.which("nvidia-smi") is not None,
+        temporary=temporary,
         free_disk=shutil.disk_usage(Path.cwd()).free,
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         strangers=strangers(),
@@ -127,8 +136,9 @@ def examine(machine: Machine) -> list[Finding]:
         *(_stranger(name, over) for name, over in machine.strangers.items()),
         *packages,
         _extra(EMBEDDER, machine, "dense search by minilm", install("embed")),
-        *([_device(machine)] if "torch" in machine.versions else []),
+        *([_device(machine)] if "torch" in machine.versions and machine.temporary else []),
         *(_extra(name, machine, "a tracker", f"pip install {name}") for name in TRACKERS),
+        *([] if machine.temporary else [_NO_TEMPORARY]),
         _room("memory", machine.memory, 2 * GIB, "close other programs, or use a smaller model"),
         _room("free disk", machine.free_disk, GIB, "free some space, or keep fewer checkpoints"),
     ]
@@ -163,7 +173,10 @@ def show(
 
 def within(version: str, span: str) -> bool:
     """Tell whether a version is in a range such as `>=2.11,<2.14`."""
-    return SpecifierSet(span).contains(version, prereleases=True)
+    try:
+        return SpecifierSet(span).contains(version, prereleases=True)
+    except InvalidVersion:
+        return False
 
 
 def _python(machine: Machine) -> Finding:
@@ -191,7 +204,9 @@ def _package(name: str, span: str, machine: Machine, install: str) -> Finding:
     if within(version, span):
         return Finding(name, "ok", version)
     status = "warning" if name in OPTIONAL else "bad"
-    return Finding(name, status, f"{version}, needs {span}", f"pip install '{name}{span}'")
+    again = "--force-reinstall " if version == UNREADABLE else ""
+    found = f"{one_line(version, 60)}, needs {span}"
+    return Finding(name, status, found, f"pip install {again}'{name}{span}'")
 
 
 def _device(machine: Machine) -> Finding:
@@ -207,7 +222,7 @@ def _device(machine: Machine) -> Finding:
 
 def _extra(name: str, machine: Machine, what: str, install: str) -> Finding:
     if name in machine.versions:
-        return Finding(name, "ok", machine.versions[name])
+        return Finding(name, "ok", one_line(machine.versions[name], 60))
     return Finding(name, "absent", f"not installed ({what}: {install})")
 
 
@@ -216,11 +231,24 @@ def _room(name: str, size: int, enough: int, fix: str) -> Finding:
     return Finding(name, "ok", found) if size >= enough else Finding(name, "warning", found, fix)
 
 
-def _installed(package: str) -> str | None:
+_NO_TEMPORARY = Finding("temporary files", "bad", "no folder can hold them", TEMPORARY_FILES)
+
+
+def _has_temporary() -> bool:
     try:
-        return importlib.metadata.version(package)
+        return bool(tempfile.gettempdir())
+    except OSError:
+        return False
+
+
+def _installed(package: str) -> str | None:
+    """Return the version of a package; a text of its own where its files do not say."""
+    try:
+        return importlib.metadata.version(package) or UNREADABLE
     except importlib.metadata.PackageNotFoundError:
         return None
+    except (KeyError, ValueError):
+        return UNREADABLE
 
 
 def _ask_torch() -> tuple[str, int]:

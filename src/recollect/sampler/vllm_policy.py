@@ -6,7 +6,6 @@ Weights travel as a safetensors file in shared memory, which vLLM reads as it re
 from __future__ import annotations
 
 import base64
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from recollect.errors import UserError, boundary
+from recollect.files import refusal
 from recollect.models.merged import merged_weights
 from recollect.models.model import LoadedModel
 from recollect.sampler.dense_cache import keys_of
@@ -112,17 +112,20 @@ class VllmPolicy:
         if self._asleep:
             self._wake()
         root = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
-        folder = Path(tempfile.mkdtemp(prefix="recollect-weights-", dir=root))
         try:
-            save_file(self._weights(), folder / "model.safetensors")
-            self._line.tell("load", folder=str(folder))
-        except OSError as error:
+            with tempfile.TemporaryDirectory(
+                prefix="recollect-weights-", dir=root, ignore_cleanup_errors=True
+            ) as folder:
+                save_file(self._weights(), Path(folder, "model.safetensors"))
+                self._line.tell("load", folder=folder)
+        except Exception as error:
+            where = root or Path("the folder for temporary files")
+            if not isinstance(error, OSError) and refusal(error, where) is None:
+                raise
             raise UserError(
-                f"the weights for vLLM cannot be put into {folder}: {error}",
+                f"the weights for vLLM cannot be put into {where}: {error}",
                 "give the machine more shared memory (for a container --shm-size)",
             ) from None
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def reset(self) -> None:
         """Forget what a batch left behind, and its memory where the settings say so."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import UserError
+from recollect.files import temporary_files
 from recollect.foreign import one_line
 
 CHILD = "recollect.sampler.vllm_child"
@@ -35,7 +36,8 @@ class VllmProcess:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         check_installed()
-        self._log = tempfile.NamedTemporaryFile(prefix="recollect-vllm-", suffix=".log")  # noqa: SIM115
+        with temporary_files():
+            self._log = tempfile.NamedTemporaryFile(prefix="recollect-vllm-", suffix=".log")  # noqa: SIM115
         theirs_in, self._writing = os.pipe()
         reading, theirs_out = os.pipe()
         follows, self._held = os.pipe()  # its writing end is ours alone: see runs.child

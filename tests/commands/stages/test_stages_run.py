@@ -6,6 +6,8 @@ Every fixed model is a server of its own process, spoken to over real HTTP on lo
 from __future__ import annotations
 
 import json
+import random
+import shutil
 import signal
 import subprocess
 import time
@@ -19,6 +21,7 @@ from safetensors.numpy import load_file
 
 from recollect.cli import main
 from recollect.runs.run import read_episodes, read_metrics, without_times
+from tests.commands.test_damage import KINDS, well_behaved
 from tests.support.own import own_folder
 from tests.support.warm import Warm, cold
 
@@ -193,6 +196,38 @@ def test_a_dry_run_says_how_far_it_is(whole, tmp_path, capsys):
         assert main(command(folder, TINY, "--dry-run")) == 0
         assert capsys.readouterr().out.count(state) == 4
     assert not (tmp_path / "file").exists()
+
+
+FILES = ("file.toml", "file/stages.json", "file/table.md", "file/1-memory/config.json")
+NEVER_READ = ("cut short", "a flipped bit", "empty", "NUL bytes", "noise", "deep JSON")
+NEVER_READ += ("a folder in its place", "a link to itself", "a pipe in its place")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_is_one_message_and_nothing_is_run_again(whole, kind, capsys):
+    """Damage a file where it is: what a stage was run with names its folder."""
+    copy = whole / "copy"
+    command = ["stages", str(whole / "file.toml"), "--folder", str(whole)]
+    for name in FILES:
+        path = whole / name
+        path.rename(copy)
+        shutil.copy(copy, path)
+        # What can be read may say that a stage is to be run: a dry run only shows it.
+        dry = [] if kind in NEVER_READ and name != "file.toml" else ["--dry-run"]
+        try:
+            KINDS[kind](path, random.Random(f"{name}/{kind}"))
+            well_behaved(lambda dry=dry: main([*command, *dry]), (name, kind), whole, capsys)
+        finally:
+            gone(path)
+            copy.rename(path)
+
+
+def gone(path: Path) -> None:
+    """Remove whatever is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 OWN = """

@@ -15,6 +15,7 @@ from recollect.engines.verl.doctor.workers import Node, ask
 from recollect.engines.verl.launch.start import environment
 from recollect.engines.verl.leave import leave
 from recollect.errors import UserError
+from recollect.files import temporary_files
 
 
 def ask_nodes(address: str | None = None, modules: Sequence[str] = ()) -> list[Node]:
@@ -24,7 +25,9 @@ def ask_nodes(address: str | None = None, modules: Sequence[str] = ()) -> list[N
     """
     if address:
         check_answers(address)
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_files():
+        temporary = tempfile.TemporaryDirectory()
+    with temporary as folder:
         file = Path(folder, "nodes.json")
         command = [sys.executable, "-P", "-m", __name__, str(file), address or "", *modules]
         status = subprocess.run(command, env=environment()).returncode
