@@ -49,7 +49,8 @@ def test_it_is_served_by_a_process_that_starts_from_nothing(folder: Path, args: 
     """All other servers of these tests are forks of a Python that has imported everything."""
     ready = folder / "cold"
     places = ("--ready-file", str(ready), "--memories", str(folder / "remembered"))
-    process = cold(["serve", *args, "--agent", "fold", "--port", "0", *places])
+    small = (*SMALL, "--cache-gib", "0.05")
+    process = cold(["serve", args[0], *small, "--agent", "fold", "--port", "0", *places])
     try:
         end = time.monotonic() + 60
         while not ready.exists() and process.poll() is None and time.monotonic() < end:
