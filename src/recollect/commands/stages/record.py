@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ class Result:
 def read_results(folder: Path) -> dict[str, Result]:
     """Return the finished runs by name; none if nothing has finished."""
     path = folder / FILE
-    if not path.exists():
+    if not os.path.lexists(path):  # a broken link is damage, and no reason to begin anew
         return {}
     fix = "restore it from a copy, or choose another --folder"
     found = disk.read_json(path, fix)
