@@ -274,8 +274,12 @@ def replying() -> AbstractContextManager[None]:
     return _Mark(deadline, deadline._replying)
 
 
-async def hold_if_over() -> None:
-    """Block an agent whose time is over until it is cancelled."""
+def time_is_over() -> bool:
+    """Tell whether an agent's time is over: it is about to be cancelled, and has to `hold`."""
     deadline = _current.get()
-    if deadline is not None and deadline.over:
-        await asyncio.get_running_loop().create_future()
+    return deadline is not None and deadline.over
+
+
+async def hold() -> None:
+    """Wait to be cancelled."""
+    await asyncio.get_running_loop().create_future()

@@ -26,9 +26,9 @@ def fill(template: str, **fields: Part) -> Message:
 
     Other braces stay as they are: `\\boxed{}` is no field.
     """
-    pieces = _named(tuple(fields)).split(template)  # text and field names in turn
+    pieces = _cut(template, tuple(fields))
     parts: list[Part] = [fields[p] if i % 2 else p for i, p in enumerate(pieces)]
-    return user(*(part for part in parts if len(part)))
+    return user(*[part for part in parts if len(part)])
 
 
 def check_fields(name: str, text: str, needed: set[str], allowed: Collection[str] = ()) -> None:
@@ -69,6 +69,12 @@ def read_templates(path: Path) -> dict[str, str]:
 @lru_cache
 def _named(fields: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(r"\{(" + "|".join(map(re.escape, fields)) + r")\}")
+
+
+@lru_cache
+def _cut(template: str, fields: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the texts and the names of fields in turn."""
+    return tuple(_named(fields).split(template))
 
 
 def _braced(names: set[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from recollect.chat.messages import Dialogue
 from recollect.chat.policy import Policy, Speaker
 from recollect.chat.rendering import Message, Renderer, user
-from recollect.concurrency import hold_if_over, replying, waiting
+from recollect.concurrency import hold, replying, time_is_over, waiting
 from recollect.errors import AgentError, UserError, boundary
 from recollect.seeds import Key, derive
 from recollect.types import Context, Sampling, StopReason, Turn
@@ -186,7 +186,8 @@ class Chat:
         }
         sampling = Sampling(**(vars(default) | own))  # dataclasses.replace takes longer
         prompt = [*self.context.ids, *ids]
-        await hold_if_over()
+        if time_is_over():
+            await hold()
         # The turn is noted before the reply counts as come: it is kept even if time is over then.
         with replying() if self.own else waiting():
             turn, text = await self._next_turn(prompt, messages, sampling)
@@ -194,7 +195,8 @@ class Chat:
                 raise RuntimeError("a chat was spoken to twice at once: open one chat for each")
             self.context.ids[:] = [*prompt, *turn.token_ids]
             self.context.turns.append(turn)
-        await hold_if_over()
+        if time_is_over():
+            await hold()
         if self.chats is not None:
             self.chats.spoken = self.context.label
         return Reply(text, self._without_end(turn.token_ids), turn.stop_reason)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache
 
 from recollect.foreign import storable
 from recollect.policies.bytes import END, Utf8Tokenizer
@@ -23,6 +22,8 @@ PLACES = (2, 1, 0) if sys.byteorder == "little" else (1, 2, 3)
 """Where a piece's bytes are in its id, as this machine holds a number of four bytes."""
 SHORT = 512
 """Characters up to which pieces are remembered: a prompt's fixed texts come with every call."""
+KEPT = 1024
+"""Short texts that are remembered."""
 COUNTED = "tokens are estimated, at three bytes each, because nothing here knows the tokenizer"
 COUNTED += " of the served model"
 REMEDY = "name its folder with --tokenizer to count in its own tokens"
@@ -34,16 +35,38 @@ class EstimatedTokenizer(Utf8Tokenizer):
     vocab_size = 2 * FULL
     end_ids: tuple[int, ...] = (0,)
 
+    def __init__(self) -> None:
+        self._ids: dict[str, tuple[int, ...]] = {}
+        """Of short texts."""
+        self._texts: dict[tuple[int, ...], str] = {}
+        """The same the other way round: what is counted is sent as text."""
+
     def encode(self, text: str, control: bool = False) -> list[int]:
         """Return a token for every three bytes; the end sign is one only if `control`."""
         if not control:
-            return [*_known(text)] if len(text) <= SHORT else _pieces(storable(text).encode())
+            known = self._ids.get(text)
+            return self._encode(text) if known is None else [*known]
         first, *rest = text.split(END)
         return self.encode(first) + [i for piece in rest for i in (0, *self.encode(piece))]
+
+    def _encode(self, text: str) -> list[int]:
+        own = storable(text)
+        ids = _pieces(own.encode())
+        if len(text) <= SHORT:
+            if len(self._ids) >= KEPT:  # all of them at once: there are threads
+                self._ids.clear()
+                self._texts.clear()
+            known = self._ids[text] = tuple(ids)
+            self._texts[known] = own
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens."""
         end = len(ids)
+        if end <= SHORT:
+            own = tuple(ids if not end or ids[-1] else ids[:-1])  # without its end
+            if (known := self._texts.get(own)) is not None:
+                return known
         while end and ids[end - 1] < FULL:  # the last piece may be shorter, and an end may follow
             end -= 1
         whole = ids[:end]
@@ -58,11 +81,6 @@ class EstimatedTokenizer(Utf8Tokenizer):
     def decode_control(self, token_id: int) -> str:
         """Return the text of one token."""
         return END if token_id == 0 else self.decode([token_id])
-
-
-@lru_cache(maxsize=256)
-def _known(text: str) -> tuple[int, ...]:
-    return tuple(_pieces(storable(text).encode()))
 
 
 def _pieces(data: bytes) -> list[int]:

@@ -108,7 +108,8 @@ class EndpointSpeaker(Speaker):
             if counts is None:
                 self.client.failures["WrongCounts"] += 1
             else:
-                self.client.tokens.update(prompt=counts[0], sampled=counts[1])
+                self.client.tokens["prompt"] += counts[0]
+                self.client.tokens["sampled"] += counts[1]
             return read_spoken(answer, counts or (0, 0))
 
         body = {**_settings(self.model, sampling), "messages": list(messages)}
