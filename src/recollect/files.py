@@ -85,7 +85,7 @@ def refusals(path: Path) -> Iterator[None]:
 
 @contextmanager
 def temporary_files() -> Iterator[None]:
-    """Turn a folder for temporary files that is full, or that there is none, into a message."""
+    """Turn a full or missing folder for temporary files into a message."""
     try:
         yield
     except OSError as error:

@@ -37,7 +37,7 @@ class EstimatedTokenizer(Utf8Tokenizer):
 
     def __init__(self) -> None:
         self._ids: dict[str, tuple[int, ...]] = {}
-        """Of short texts."""
+        """The tokens of short texts."""
         self._texts: dict[tuple[int, ...], str] = {}
         """The same the other way round: what is counted is sent as text."""
 
