@@ -71,6 +71,7 @@ def test_no_room_for_temporary_files_is_one_message(tmp_path):
 
     own = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     own |= {"TMPDIR": str(tmp_path / "missing")}
+    own.pop("TORCHINDUCTOR_CACHE_DIR", None)  # torch sets it once it has found such a folder
     pipe = subprocess.PIPE
     commands = {
         verb: subprocess.Popen(

@@ -286,7 +286,7 @@ def test_a_checkpoint_without_a_critic_is_refused(tmp_path):
         ({"advantage": "grpo"}, "has no critic"),
         ({"outcome_share": 0.8}, "step rewards"),
         ({"rollout": RolloutConfig(tasks=4, n=2, refills=1)}, "refills"),
-        ({"critic": CriticConfig(warmup=100)}, "only the critic"),
+        ({"critic": CriticConfig(warmup=1000)}, "only the critic"),
     ],
 )
 def test_settings_without_sense_are_refused(changes, message):
