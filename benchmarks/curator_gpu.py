@@ -25,6 +25,7 @@ import torch
 
 from benchmarks.curator_table import show, show_seed
 from benchmarks.curator_teacher import PROMPTS, Teacher
+from benchmarks.form import learn_form
 from benchmarks.squad import run, shared_gpu
 from recollect.agents.curator import CuratorAgent
 from recollect.chat.chat import Model
@@ -45,13 +46,11 @@ from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group, Rollout
 from recollect.runs.checkpoints import find_checkpoint
-from recollect.samples import samples_of
 from recollect.tasks.conversations.locomo import read_locomo
 from recollect.tasks.conversations.locomo_files import LocomoOptions, build_locomo
 from recollect.tasks.conversations.locomo_folder import Locomo
 from recollect.train import saved_model
 from recollect.train.rollouts import Rollouts
-from recollect.train.trainer import Trainer
 from recollect.train.wiring import make_agent, make_reward
 
 REWARD = MemoryDelta(retrieval=Retrieval(top_k=3), panel=8, panel_weight=1.0)
@@ -133,13 +132,7 @@ def warm_up(config: TrainConfig, folder: Path, episodes: int) -> None:
     groups = [group for group in groups if group[0].ok]
     earned = [episode.reward or 0.0 for [episode] in groups]
     print(f"the teacher earns {sum(earned) / len(earned):+.3f}, n {len(earned)}", flush=True)
-    loss = LossConfig("cispo", clip_low=0.0, clip_high=0.0, kl_coef=0.0)
-    optim = OptimConfig(1e-4, warmup_steps=5, weight_decay=0.0)
-    trainer = Trainer(model, loss, optim, token_budget=config.token_budget)
-    for at in range(0, len(groups), 32):
-        batch = groups[at : at + 32]
-        ones = [[[1.0] * len(e.contexts) for e in group] for group in batch]
-        print(at, trainer.update(samples_of(batch, ones))["train/entropy"], flush=True)
+    learn_form(model, groups, config.token_budget)
     folder.parent.mkdir(parents=True, exist_ok=True)
     saved_model.export(folder, model)
 

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
+from benchmarks.form import learn_form
 from recollect.agents.recursive import RecursiveAgent
 from recollect.agents.recursive_prompts import RecursivePrompts
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
 from recollect.commands.train import run_training
-from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
+from recollect.config.engine import ModelConfig
 from recollect.config.presets import preset
 from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.config.train import TrainConfig
@@ -30,11 +31,9 @@ from recollect.models.model import load_model
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.programs import ProgramReward
 from recollect.rollout import Rollout
-from recollect.samples import samples_of
 from recollect.tasks.documents.squad import Squad
 from recollect.tasks.made.recall import Recall
 from recollect.train import saved_model
-from recollect.train.trainer import Trainer
 from recollect.types import Task
 
 PROGRAMS = (
@@ -114,13 +113,7 @@ def warm_up(config: TrainConfig, folder: Path, episodes: int) -> None:
     roles = {"memory": speaker, "answer": speaker}
     rollout = Rollout(config.agent, roles, ProgramReward(), concurrency=1)
     groups = [g for g in asyncio.run(rollout.groups(tasks, 1, ("warm up",))) if g[0].ok]
-    loss = LossConfig("cispo", clip_low=0.0, clip_high=0.0, kl_coef=0.0)
-    optim = OptimConfig(1e-4, warmup_steps=5, weight_decay=0.0)
-    trainer = Trainer(model, loss, optim, token_budget=config.token_budget)
-    for at in range(0, len(groups), 32):
-        batch = groups[at : at + 32]
-        ones = [[[1.0] * len(e.contexts) for e in group] for group in batch]
-        print(at, trainer.update(samples_of(batch, ones))["train/entropy"], flush=True)
+    learn_form(model, groups, config.token_budget)
     folder.mkdir(parents=True, exist_ok=True)
     saved_model.export(folder, model)
 

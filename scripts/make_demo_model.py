@@ -227,6 +227,7 @@ def main() -> None:
     parser.add_argument("preset", choices=LESSONS, nargs="?", default="demo")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--start", type=Path, help="a model to give the last lesson alone")
+    parser.add_argument("--last-steps", type=int, help="of the last lesson, in place of its own")
     options = parser.parse_args()
     torch.set_num_threads(1)
     wording = DEMO.tasks.words
@@ -234,6 +235,8 @@ def main() -> None:
     words = tokenizer.hf.convert_ids_to_tokens(list(range(tokenizer.vocab_size)))
     kinds = {value: kind for kind, values in wording.values.items() for value in values}
     network, lessons = make_network(tokenizer), LESSONS[options.preset]
+    if options.last_steps:
+        lessons = (*lessons[:-1], replace(lessons[-1], steps=options.last_steps))
     if options.start:
         lessons = lessons[-1:]
         network = LlamaForCausalLM.from_pretrained(
