@@ -6,7 +6,7 @@ weights go back to the samplers. What a phase takes is its work divided by the G
 that cannot be divided is longer:
 
     prefill    tokens read / (GPUs x forward rate)
-    decode     steps of the longest chain x (bytes of weights + of the cache read) / bandwidth
+    decode     steps of the longest chain x the time of one token for all sequences
     reference  tokens / (GPUs x forward rate)
     update     per mini-batch: the fullest GPU's rows / train rate + exchange of gradients
     sync       weights to every sampler, within its node
@@ -20,36 +20,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from recollect.engines.verl.launch.rates import Rates, assumed
 from recollect.engines.verl.launch.shapes import Shape
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What one GPU does; all assumptions of the simulation are here."""
-
-    train_flops: float = 458e12
-    """Effective, forward, recomputed forward and backward, 6 per weight and token: measured with
-    rows of a 7B on one H200 (604,048 tokens in 60.2 s)."""
-    forward_share: float = 0.25
-    """The forward pass's share: 2 of 8; recomputation and the backward pass are the rest."""
-    bandwidth: float = 4.8e12 * 0.7
-    """Bytes a second of an H200's memory, of which kernels reach about 70%."""
-    link: float = 450e9 * 0.8
-    """Bytes a second and direction between the GPUs of a node (NVLink)."""
-    network: float = 50e9 * 0.8
-    """Bytes a second and GPU between nodes: one 400 Gbit/s adapter for each GPU."""
-    sync: float = 20e9
-    """Bytes a second at which a sampler takes over new weights."""
-    fixed: float = 5.0
-    """Seconds a step of what no GPU does: waking samplers, polling, advantages, logs."""
-
-    def forward(self, shape: Shape) -> float:
-        """Tokens a second, forward only."""
-        return self.train_flops / (6 * shape.parameters) / self.forward_share
-
-    def train(self, shape: Shape) -> float:
-        """Tokens a second, forward and backward."""
-        return self.train_flops / (6 * shape.parameters)
 
 
 @dataclass(frozen=True)
@@ -63,14 +35,18 @@ class RecipeStep:
     chunk: int = 4678
     around: int = 300
     """Question and template."""
-    memory: int = 500
-    """Tokens of a memory on average; at most 1,024."""
-    answer: int = 200
-    longest: int = 1024
-    """What the slowest episode writes into every context: the others wait for it."""
+    memory: int = assumed(500, "tokens", "a memory on average", "at most 1,024")
+    answer: int = assumed(200, "tokens", "an answer on average", "at most 1,024")
+    longest: int = assumed(
+        1024, "tokens", "what the slowest episode writes into every context", "the others wait"
+    )
     mini_batches: int = 16
+    reference: bool = True
+    """Whether a reference's log-probabilities are computed."""
     shared: bool = False
     """Whether siblings share what they read (chunk before memory): prefilled once per task."""
+    trie: bool = False
+    """Whether they are trained as a trie too, as the embedded engine does."""
 
     @property
     def episodes(self) -> int:
@@ -146,7 +122,7 @@ def simulate(
     around = 2 * gradients * (nodes - 1) / nodes / rates.network
     within = 3 * 4 * shape.parameters * (gpus_per_node - 1) / gpus_per_node / rates.link
     # Weights are gathered and gradients scattered once per micro-batch, beside the computation.
-    one = max(fullest * row / rates.train(shape), within)
+    one = max(fullest * row / rates.train(shape, work.trie), within)
     return Step(
         gpus=gpus,
         prefill=max(
@@ -154,7 +130,7 @@ def simulate(
             work.read / rates.forward(shape),  # of one episode, on one GPU
         ),
         decode=_decode(shape, work, gpus, cache_tokens, rates),
-        reference=work.tokens / (gpus * rates.forward(shape)),
+        reference=work.reference * work.tokens / (gpus * rates.forward(shape)),
         update=work.mini_batches * one,
         exchange=work.mini_batches * around,
         sync=2 * shape.parameters / rates.sync,
@@ -167,8 +143,7 @@ def _decode(shape: Shape, work: RecipeStep, gpus: int, cache_tokens: int, rates:
     context = work.read / work.contexts + work.memory
     waiting = math.ceil(work.episodes / gpus)
     at_once = max(1, min(waiting, int(cache_tokens / context)))
-    weights, cache = 2 * shape.parameters, shape.kv_bytes * context
-    full = (weights + at_once * cache) / rates.bandwidth
-    alone = (weights + cache) / rates.bandwidth
+    full = rates.draw(shape, at_once, context)
+    alone = rates.draw(shape, 1, context)
     tail = work.contexts * work.longest - work.written
     return waiting / at_once * work.written * full + tail * alone  # places are filled as they free
