@@ -17,22 +17,24 @@ import argparse
 import asyncio
 import contextlib
 import io
+import json
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import chronicle_table
 from benchmarks.squad import RECOLLECT, run, shared_gpu
 
-TEACHER = Path(__file__).with_name("chronicle_teacher.py")
+WARM_UP = (sys.executable, "-m", "benchmarks.chronicle_warm_up")
+TABLE = (sys.executable, "-m", "benchmarks.chronicle_table")
 PART = 15_000_000
 """Bytes of one file of what is carried to another machine."""
-KEPT = ("scores.jsonl", "metrics.jsonl", "config.json", "warm.safetensors")
+KEPT = ("scores.jsonl", "metrics.jsonl", "config.json", "lessons.npz", "held-out.npz")
 KNOWN = ("overwrite", "count", "two-hop")
-EVERY = (*KNOWN, "blind")
+AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")
 BABILONG = ("qa1", "qa2", "qa3")
 
 
@@ -48,58 +50,57 @@ class Trained:
 
 def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
     """Return every agent of the plan; all see as many tokens at a time."""
-    fold = ("--agent.max-memory-tokens", str(o.memory))
-    blind = ("--agent.max-memory-tokens", str(o.blind_memory))
+    memory = ("--agent.max-memory-tokens", str(o.memory))
     rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", "32",
            "--agent.max-context-tokens", str(256 + o.memory))  # fmt: skip
 
-    def asked(kinds: tuple[str, ...], agent: tuple[str, ...]) -> Trained:
+    def asked(kinds: tuple[str, ...], *agent: str) -> Trained:
         tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
         return Trained(f"chronicle:{','.join(kinds)}", tasks, agent)
 
     known = {
-        "fold": asked(KNOWN, fold),
-        "full_context": asked(EVERY, ("--agent", "full_context")),
-        "rag": asked(EVERY, rag),
-        "fold_blind": asked(("blind",), blind),
-        "gated": asked(KNOWN, ("--agent", "gated", "--no-agent.exit-gate", *fold)),
-        "rag_hybrid": asked(EVERY, (*rag, "--agent.mode", "hybrid")),
+        "gated": asked(KNOWN, "--agent", "gated", "--agent.no-exit-gate", *memory),
+        "rag": asked(KNOWN, *rag),
+        "full_context": asked(KNOWN, "--agent", "full_context"),
+        "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid"),
+        "fold": asked(KNOWN, *memory),
     }
     chosen = {name: known[name] for name in o.agents}
     for kind in BABILONG if o.data else ():
         tasks = ("--tasks", f"babilong:{kind}@{o.tokens}", "--tasks.folder", f"{o.data}/babilong")
-        chosen[f"babilong_{kind}"] = Trained(f"babilong:{kind}", tasks, fold)
+        chosen[f"babilong_{kind}"] = Trained(f"babilong:{kind}", tasks, known["gated"].agent)
     return chosen
 
 
-def lengths(o: argparse.Namespace) -> Iterator[tuple[str, int, int]]:
-    """Yield every length to measure at: its name, its tokens, and how many tasks."""
-    for times in o.lengths:
-        yield f"{times}x", times * o.tokens, o.n if times <= 8 else o.far
+def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the evaluations of an agent: a name, the task sets, and how many tasks of each."""
+    near, far = ([n * o.tokens for n in o.lengths if (n <= 8) is short] for short in (True, False))
+    for name, tokens, n in (("near", near, o.n), ("far", far, o.far)):
+        if tokens:
+            yield name, f"{asked}@{','.join(map(str, tokens))}", n
+    if o.control and asked.startswith("chronicle"):
+        yield "shuffled", f"{asked}@{2 * o.tokens}#shuffled", o.n
     if o.longest:
-        yield "longest", o.longest, o.longest_tasks
+        yield "longest", f"{asked}@{o.longest}", o.longest_tasks
 
 
 async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: object) -> None:
-    """Evaluate at every length, each one whole or not at all; then the control."""
-    wanted = [(name, tokens, n, "") for name, tokens, n in lengths(o)]
-    if asked.startswith("chronicle"):
-        wanted.append(("shuffled", 2 * o.tokens, o.n, "#shuffled"))
-    for name, tokens, n, position in wanted:
+    """Evaluate at every length, each part whole or not at all; then the control."""
+    for name, sets, n in parts(o, asked):
         out = folder / name
         if (out / "scores.jsonl").exists():
             continue
         await run(
-            folder / f"{name}.log", *RECOLLECT, "eval", "--tasks",
-            f"{asked}@{tokens}{position}", "--data", o.data or "data", "--n", n, "--temperature", 0,
-            "--top-p", 1, "--max-answer-tokens", o.answer, "--metrics", "boxed_exact_match",
-            "--concurrency", o.concurrency, "--cache-gib", o.cache_gib, "--out", out, *arguments,
+            folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data", o.data or "data",
+            "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens", o.answer,
+            "--metrics", "boxed_exact_match", "--concurrency", o.concurrency, "--cache-gib",
+            o.cache_gib, "--out", out, *arguments,
         )  # fmt: skip
-        chronicle_table.write_scores(out)
+        await run(folder / f"{name}-scores.log", *TABLE, out, o.tokens)
 
 
 async def one_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> None:
-    """Train one agent with one seed, measure it, and drop its weights."""
+    """Train one agent with one seed, measure it on tasks of that seed, and drop its weights."""
     folder = o.out / f"{name}-{seed}"
     if (folder / "done").exists():
         return
@@ -109,11 +110,14 @@ async def one_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -
         "--agent.max-answer-tokens", o.answer, "--seed", seed, "--steps", o.steps,
         "--optim.lr", o.lr, "--rollout.tasks", o.tasks, "--rollout.n", o.group,
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
-        "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", o.steps,
+        "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
         "--save-freq", 5, "--keep", 1, "--model.cache-gib", o.cache_gib, "--folder", folder,
-        *o.more,
+        "--token-budget", 1 << 16, *o.more,
     )  # fmt: skip
-    await measure(o, folder, agent.asked, "--agents", folder / "chronicle", "--no-closed-book")
+    await measure(
+        o, folder, agent.asked, "--agents", folder / "chronicle", "--no-closed-book",
+        "--first-seed", seed,
+    )  # fmt: skip
     for heavy in ("model", "checkpoints"):
         shutil.rmtree(folder / "chronicle" / heavy, ignore_errors=True)
     (folder / "done").touch()
@@ -121,28 +125,49 @@ async def one_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -
 
 async def untrained(o: argparse.Namespace, name: str, model: Path) -> None:
     """Measure weights that no reward has changed: as they come, or after the warm-up."""
-    agents = ("fold", "full_context", "rag", "oracle")
-    asked = f"chronicle:{','.join(EVERY)}"
+    agents = ("gated", "full_context", "rag", "oracle")
     limits = ("--chunk-size", 256 + o.memory, "--max-memory-tokens", o.memory)
-    pages = ("--set", "fold.chunk_size=none")  # as in training: a page at a time
+    pages = ("--set", "gated.chunk_size=none", "gated.exit_gate=false")  # as in training
+    asked = f"chronicle:{','.join(KNOWN)}"
     await measure(o, o.out / name, asked, "--agents", *agents, "--model", model, *limits, *pages)
 
 
 async def everything(o: argparse.Namespace) -> None:
-    """Do all that is missing, in the order of what the headline needs."""
+    """Do all that is missing: the warm-up, then every agent and seed, side by side on the GPU."""
     if not (o.out / "warm" / "config.json").exists():
         await run(
-            o.out / "warm.log", sys.executable, TEACHER, "--model", o.model, "--out",
-            o.out / "warm", "--rank", o.warm_rank, "--tasks", o.warm_up, "--memory", o.memory,
-            "--blind-memory", o.blind_memory, "--answer", o.answer, "--lr", o.warm_lr,
-            "--agents", *dict.fromkeys(name.removesuffix("_hybrid") for name in o.agents),
+            o.out / "warm.log", *WARM_UP, "--model", o.model, "--out", o.out / "warm", "--tasks",
+            o.warm_up, "--memory", o.memory, "--answer", o.answer, "--lr", o.warm_lr,
         )  # fmt: skip
-    for name, agent in trained_agents(o).items():
-        async with asyncio.TaskGroup() as group:
+    places = asyncio.Semaphore(o.at_once)
+
+    async def in_turn(work: Coroutine[None, None, None]) -> None:
+        async with places:
+            await work
+
+    async with asyncio.TaskGroup() as group:
+        for name, agent in trained_agents(o).items():
             for seed in range(o.seeds):
-                group.create_task(one_run(o, name, agent, seed))
-    await untrained(o, "warmed", o.out / "warm")
-    await untrained(o, "before", o.model)
+                group.create_task(in_turn(one_run(o, name, agent, seed)))
+        warmed = argparse.Namespace(**vars(o) | {"longest": 0})
+        group.create_task(in_turn(untrained(warmed, "warmed", o.out / "warm")))
+        # What comes out of weights that know no form is long, and worth little beyond 1x.
+        before = argparse.Namespace(**vars(warmed) | {"lengths": (1,), "control": False})
+        group.create_task(in_turn(untrained(before, "before", o.model)))
+
+
+async def show(o: argparse.Namespace) -> None:
+    """Say every 20 seconds how far the training runs are."""
+    while True:
+        await asyncio.sleep(20)
+        said = []
+        for path in sorted(o.out.glob("*/chronicle/metrics.jsonl")):
+            rows = [json.loads(line) for line in path.read_text().splitlines() if line]
+            steps = [row for row in rows if "reward/mean" in row]
+            if steps and not (path.parents[1] / "done").exists():
+                last = steps[-1]
+                said.append(f"{path.parts[-3]} {last['step']}: {last['reward/mean']:.2f}")
+        print("; ".join(said) or "no step yet", flush=True)
 
 
 def pack(out: Path) -> list[Path]:
@@ -167,7 +192,7 @@ def pack(out: Path) -> list[Path]:
 def unpack(out: Path) -> None:
     """Take what was carried here, unless the work is here already."""
     parts = sorted((out / "carry").glob("part-*"))
-    if parts and not (out / "warm.safetensors").exists():
+    if parts and not (out / "lessons.npz").exists():
         data = io.BytesIO(b"".join(part.read_bytes() for part in parts))
         with tarfile.open(fileobj=data, mode="r:gz") as archive:
             archive.extractall(out, filter="data")
@@ -177,7 +202,11 @@ async def in_time(o: argparse.Namespace) -> bool:
     """Work until all is done or the time is up; tell whether all is done."""
     try:
         async with asyncio.timeout(60 * o.minutes if o.minutes else None):
-            await everything(o)
+            shown = asyncio.create_task(show(o))
+            try:
+                await everything(o)
+            finally:
+                shown.cancel()
     except TimeoutError:
         return False
     return True
@@ -190,21 +219,20 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", type=Path, help="holds babilong/, to train and measure it too")
     parser.add_argument("--minutes", type=float, help="stop after this time, and pack")
-    names = ("fold", "full_context", "rag", "fold_blind", "gated", "rag_hybrid")
-    parser.add_argument("--agents", nargs="+", default=names, choices=names)
+    parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
     numbers = {
-        "seeds": 3, "steps": 100, "tasks": 16, "group": 16, "tokens": 4096, "n": 256, "far": 128,
-        "longest": 1_000_000, "longest-tasks": 16, "warm-up": 2048, "rank": 4, "warm-rank": 32,
-        "memory": 160, "blind-memory": 1024, "answer": 24, "val": 128, "curriculum-steps": 60,
-        "concurrency": 512,
+        "seeds": 3, "steps": 40, "tasks": 16, "group": 8, "tokens": 4096, "n": 288, "far": 144,
+        "longest": 1_000_000, "longest-tasks": 12, "warm-up": 2560, "rank": 8, "memory": 416,
+        "answer": 24, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 9,
     }  # fmt: skip
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--lengths", type=int, nargs="+", default=(1, 2, 4, 8, 16, 32))
+    parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
     parser.add_argument("--curriculum", type=int, nargs="+", default=(1, 2))
     parser.add_argument("--lr", type=float, default=2e-4)
-    parser.add_argument("--warm-lr", type=float, default=5e-4)
-    parser.add_argument("--cache-gib", type=float, default=12.0)
+    parser.add_argument("--warm-lr", type=float, default=4e-4)
+    parser.add_argument("--cache-gib", type=float, default=5.0)
+    parser.add_argument("--no-control", dest="control", action="store_false")
     options, more = parser.parse_known_args()
     options.more = more
     return options

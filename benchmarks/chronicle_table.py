@@ -6,6 +6,7 @@ Made from scores.jsonl alone: one line an answer. Knows nothing of how episodes 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +16,12 @@ from recollect.evaluation.folder import read_episodes
 from recollect.evaluation.scoring import score_record
 from recollect.metrics import cluster_scores, mean_interval, paired_p_value, share_interval
 from recollect.metrics.pairs import holm
+from recollect.tasks.lengths import parse_length
 from recollect.view.analysis import Analysis
 from recollect.view.causes import CAUSES
 from recollect.view.evaluations import EvaluationSource
 
-MEMORIES = ("fold", "fold_blind", "gated")
+MEMORIES = ("gated", "fold")
 BASELINES = ("full_context", "rag", "rag_hybrid")
 HEADLINE = ("8x", "16x", "32x")
 SCORES = "scores.jsonl"
@@ -28,8 +30,8 @@ Cells = Mapping[tuple[str, str, str], list[Row]]
 """Answers by agent, kind and length."""
 
 
-def write_scores(folder: Path) -> None:
-    """Score a finished evaluation, and say why answers are wrong."""
+def write_scores(folder: Path, tokens: int) -> None:
+    """Score a finished evaluation, and say why answers are wrong; `tokens` is the length 1x."""
     source = EvaluationSource(folder.name, folder)
     source.refresh()
     analysis = Analysis(source)
@@ -39,11 +41,14 @@ def write_scores(folder: Path) -> None:
     lines = []
     for record in read_episodes(folder):
         asked = record["questions"]
+        times = parse_length(record["task"].rpartition("@")[2].partition("#")[0]) // tokens
+        length = f"{times}x" if folder.name in ("near", "far") else folder.name
         for a in score_record(record, ("boxed_exact_match",)):
             row = {
                 "kind": asked[a.question]["category"], "agent": a.agent, "item": a.unit,
                 "task": a.item, "score": a.scores[0], "failed": a.failed,
                 "cause": causes.get((record["id"], a.question), ""), "pages": record["chunks"],
+                "length": length,
             }  # fmt: skip
             lines.append(json.dumps(row))
     temporary = folder / f".{SCORES}"
@@ -54,12 +59,12 @@ def write_scores(folder: Path) -> None:
 def rows(out: Path) -> Iterator[dict[str, Any]]:
     """Read all answers; a run's agent is named by its folder, and its seed too."""
     for path in sorted(out.glob(f"*/*/{SCORES}")):
-        name, length = path.parts[-3], path.parts[-2]
+        name = path.parts[-3]
         agent, dash, seed = name.rpartition("-")
         for line in path.read_text().splitlines():
             row = json.loads(line)
             own = agent if dash else f"{row['agent']}, {name}"
-            yield row | {"agent": own, "length": length, "seed": int(seed) if dash else 0}
+            yield row | {"agent": own, "seed": int(seed) if dash else 0}
 
 
 def cells_of(found: Sequence[Row]) -> Cells:
@@ -175,3 +180,7 @@ def _cell(own: Sequence[Row] | None) -> str:
 
 def _length(name: str) -> tuple[int, str]:
     return (int(name[:-1]), "") if name[:-1].isdigit() else (1 << 30, name)
+
+
+if __name__ == "__main__":
+    write_scores(Path(sys.argv[1]), int(sys.argv[2]))

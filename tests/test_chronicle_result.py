@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks import chronicle, chronicle_table
-from benchmarks.chronicle_teacher import agents, asked_about, episodes, noted, recall
+from benchmarks.chronicle_teacher import asked_about, noted, quoted, recall
+from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons
 from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.chronicle_reader import Reader
 from tests.support.play import TOKENIZER
@@ -20,9 +23,48 @@ MODEL: Any = SimpleNamespace(tokenizer=TOKENIZER, window=1 << 20)
 
 @pytest.mark.parametrize("name", ["fold", "fold_blind", "gated", "full_context", "rag"])
 def test_the_teacher_earns_every_reward(name):
-    agent, kinds = agents(2000, 8000, 200)[name]
-    found = episodes(agent, kinds, 3, MODEL, seed=0)
-    assert len(found) == 3
+    job = Job(Path(), name, (2000, 8000, 200), 0, 3, 1, (1.0, 1.0))
+    assert len(episodes(job, MODEL)) == 3
+
+
+def test_lessons_are_the_pages_that_matter_and_some_others(tmp_path):
+    job = Job(Path(), "gated", (2000, 8000, 200), 0, 6, 1, (0.0, 0.0))
+    few, every = (lessons(replace(job, shares=both), MODEL) for both in ((0, 0), (1, 1)))
+    assert {what for what, _ in few} == {"answer", "changed", "quoted"}
+    assert {what for what, _ in every} == {"answer", "changed", "quoted", "near", "elsewhere"}
+    assert len(every) == 6 * 17 and len(few) < 60
+    for what, sample in every:
+        said = TOKENIZER.decode([int(i) for i in sample.token_ids[sample.trained]])
+        assert ("<update>" in said) == (what == "changed")
+        assert said.startswith("<check>no") == (what in ("near", "elsewhere"))
+    keep(tmp_path / "lessons.npz", every)
+    again = kept(tmp_path / "lessons.npz")
+    assert [what for what, _ in again] == [what for what, _ in every]
+    for (_, one), (_, other) in zip(again, every, strict=True):
+        for name in ("token_ids", "trained", "advantages"):
+            assert (getattr(one, name) == getattr(other, name)).all()
+
+
+def test_the_teacher_quotes_what_a_decision_rests_on():
+    page = (
+        "A title\nAda Ash has moved to Calby. Ada Ash asked for the jade fan, in vain."
+        " On 3 May Ada Ash wrote to Ben Oak. The jade fan was handed to Ben Oak."
+        " Ben Oak looked at rooms in Penham, but did not take them. It rained."
+    )
+
+    def of(question: str) -> list[str]:
+        after = Reader()
+        after.read(page.replace(" It rained.", ""))
+        return quoted(page.replace(" It rained.", ""), Reader(), after, question)
+
+    assert of("Where does Ada Ash live now?") == ["Ada Ash has moved to Calby."]
+    letters = ["On 3 May Ada Ash wrote to Ben Oak."]
+    assert of("On how many different days did Ben Oak send a letter?") == letters
+    assert of("Where does the keeper of the jade fan live now?") == [
+        "Ada Ash asked for the jade fan, in vain.",
+        "The jade fan was handed to Ben Oak.",
+        "Ben Oak looked at rooms in Penham, but did not take them.",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["overwrite", "count", "two-hop", "blind"])
@@ -52,14 +94,14 @@ def row(agent: str, seed: int, item: int, score: float, cause: str = "") -> dict
 def write(out, name: str, length: str, rows: list[dict[str, Any]], pages: int = 16) -> None:
     folder = out / name / length
     folder.mkdir(parents=True)
-    lines = [json.dumps(r | {"pages": pages}) for r in rows]
+    lines = [json.dumps(r | {"pages": pages, "length": length}) for r in rows]
     (folder / "scores.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def made_up(out, fold: dict[str, float], rag: dict[str, float]) -> str:
+def made_up(out, gated: dict[str, float], rag: dict[str, float]) -> str:
     for seed in range(3):
         for length, pages in (("1x", 16), ("8x", 128), ("16x", 256), ("32x", 512)):
-            for name, share in (("fold", fold), ("rag", rag)):
+            for name, share in (("gated", gated), ("rag", rag)):
                 rows = [
                     row(name, seed, i, float(i < 40 * share[length]), "overwritten")
                     for i in range(40)
@@ -72,9 +114,9 @@ def test_the_tables_say_who_is_ahead_and_what_is_kept(tmp_path):
     good = {"1x": 0.9, "8x": 0.9, "16x": 0.8, "32x": 0.75}
     low = {"1x": 0.9, "8x": 0.4, "16x": 0.3, "32x": 0.2}
     said = made_up(tmp_path / "a", good, low)
-    assert "overwrite, fold: ahead of every trained baseline" in said
+    assert "overwrite, gated: ahead of every trained baseline" in said
     assert "keeps 0.83 of its 1x accuracy at 32x" in said
-    assert "| overwrite | 8x | fold - rag | +0.500 [" in said
+    assert "| overwrite | 8x | gated - rag | +0.500 [" in said
     assert f"{1 - (0.75 / 0.9) ** (1 / 496):.4f} |" in said
     behind = made_up(tmp_path / "b", low, good)
     assert "not ahead of every trained baseline" in behind
@@ -86,7 +128,7 @@ def test_comparisons_are_corrected_for_their_number(tmp_path):
         ("1x", "8x", "16x", "32x"), 0.4))  # fmt: skip
     cells = chronicle_table.cells_of(list(chronicle_table.rows(tmp_path)))
     alone = chronicle_table.compare(
-        cells["fold", "overwrite", "8x"], cells["rag", "overwrite", "8x"]
+        cells["gated", "overwrite", "8x"], cells["rag", "overwrite", "8x"]
     )
     held = [row[4][3] for row in chronicle_table.comparisons(cells)]
     assert len(held) == 3 and all(p == pytest.approx(3 * alone[3]) for p in held)
@@ -98,7 +140,7 @@ def test_what_is_carried_is_small_and_enough(tmp_path, monkeypatch):
     out = tmp_path / "out"
     write(out, "fold-0", "1x", [row("fold", 0, i, 1.0) for i in range(400)])
     kept = {
-        "warm.safetensors": bytes(range(256)) * 20,
+        "lessons.npz": bytes(range(256)) * 20,
         "fold-0/chronicle/checkpoints/step-000005/weights.safetensors": b"w" * 5000,
         "fold-0/chronicle/config.json": b"{}",
     }
@@ -134,9 +176,13 @@ def test_every_agent_of_the_plan_is_trained_on_what_it_is_measured_on(tmp_path, 
     options = chronicle.parse()
     assert options.more == ["--optim.eps", "1"]
     found = chronicle.trained_agents(options)
-    assert list(found)[:3] == ["fold", "full_context", "rag"]
-    assert found["fold_blind"].asked == "chronicle:blind"
+    assert list(found)[:3] == ["gated", "rag", "full_context"]
+    assert {agent.asked for agent in list(found.values())[:3]} == {
+        "chronicle:overwrite,count,two-hop"
+    }
     assert found["babilong_qa2"].asked == "babilong:qa2"
-    names = [name for name, _, _ in chronicle.lengths(options)]
-    assert names == ["1x", "2x", "4x", "8x", "16x", "32x", "longest"]
-    assert {n for _, tokens, n in chronicle.lengths(options) if tokens <= 8 * 4096} == {256}
+    parts = {name: (sets, n) for name, sets, n in chronicle.parts(options, "chronicle:count")}
+    assert parts["near"] == ("chronicle:count@4096,32768", 288)
+    assert parts["far"] == ("chronicle:count@65536,131072", 144)
+    assert parts["shuffled"] == ("chronicle:count@8192#shuffled", 288)
+    assert parts["longest"][0] == "chronicle:count@1000000"

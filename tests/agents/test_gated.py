@@ -81,6 +81,18 @@ def test_without_an_exit_gate_all_is_read():
     assert played.memory.text == "n"
 
 
+def test_without_an_exit_gate_no_third_part_is_asked_for():
+    replies = ("<check>no</check>", "<check>yes</check><update>m</update>", "<check>yes</check>")
+    played = told(replace(OWN, exit_gate=False), story("a", "b", "c"), *replies)
+    assert [c.counts["malformed"] for c in played.contexts[:3]] == [0, 0, 1]
+    assert played.memory.text == "m"
+    assert not any("<next>" in prompt for prompt in played.prompts["memory"])
+    assert "<next>" in told(OWN, story("a"), SKIP).prompts["memory"][0]
+    own = GatedPrompts(read="{chunk} {memory} <next>")  # a text of one's own stays as it is
+    alone = replace(OWN, exit_gate=False, prompts=own)
+    assert "<next>" in told(alone, story("a"), SKIP).prompts["memory"][0]
+
+
 @pytest.mark.parametrize("chunks", [(), ("only",)])
 def test_nothing_or_little_to_read(chunks):
     played = told(OWN, story(*chunks), *[SKIP] * len(chunks))

@@ -36,16 +36,25 @@ from recollect.errors import UserError
 from recollect.memory.text import TextMemory
 from recollect.types import Question, Task
 
+_SHOWN = (
+    "You are reading a long text one section at a time, to solve a problem later. Here are the"
+    " problem, the next section, and your memory of the sections before it.\n\n"
+    "<problem>\n{problem}\n</problem>\n\n<section>\n{chunk}\n</section>\n\n"
+    "<memory>\n{memory}\n</memory>\n\n"
+)
+READ_ALL = _SHOWN + (
+    "Reply <check>no</check> if the section says nothing that helps with the problem and is not in"
+    " the memory yet. Else reply <check>yes</check>, then the whole new memory between <update> and"
+    " </update>."
+)
+"""Takes the place of the default `read` where there is no exit gate to ask for."""
+
 
 @dataclass(frozen=True)
 class GatedPrompts:
     """Texts with the fields {problem}, {memory} and {chunk}."""
 
-    read: str = (
-        "You are reading a long text one section at a time, to solve a problem later. Here are the"
-        " problem, the next section, and your memory of the sections before it.\n\n"
-        "<problem>\n{problem}\n</problem>\n\n<section>\n{chunk}\n</section>\n\n"
-        "<memory>\n{memory}\n</memory>\n\n"
+    read: str = _SHOWN + (
         "Reply in three parts. First <check>yes</check> if the section says anything that helps"
         " with the problem and is not in the memory yet, else <check>no</check>. Then the whole new"
         " memory between <update> and </update>; leave that empty after a no, and the memory stays"
@@ -69,12 +78,12 @@ class Gates:
     malformed: bool
 
 
-def parse_gates(reply: str) -> Gates:
+def parse_gates(reply: str, exit_gate: bool = True) -> Gates:
     """Read both gates from a reply; what cannot be read changes nothing and reads on.
 
     Well-formed are <check>yes|no</check>, after a yes an <update> that is closed and not empty, and
-    then <next>continue|end</next>; other words around them do not matter. Of anything else each
-    part counts that can be read: a memory cut off by the limit is kept as far as it goes.
+    with an exit gate <next>continue|end</next>; other words around them do not matter. Of anything
+    else each part counts that can be read: a memory cut off by the limit is kept as far as it goes.
     """
     check = choice(spoken(reply), "check", ("yes", "no"))
     if check.text is None:
@@ -83,7 +92,8 @@ def parse_gates(reply: str) -> Gates:
     following = choice(update.rest, "next", ("continue", "end"))
     written = update.text or None if check.text == "yes" else None
     whole = update.closed and written is not None if check.text == "yes" else True
-    return Gates(written, following.text == "end", not whole or following.text is None)
+    unread = exit_gate and following.text is None
+    return Gates(written, exit_gate and following.text == "end", not whole or unread)
 
 
 @dataclass(frozen=True)
@@ -165,18 +175,20 @@ class GatedAgent:
         chat = chats.open("memory", label=label)
         chat.context.chunks = span
         shown = memory.text or NO_MEMORY
-        prompt = fill(self.prompts.read, problem=problem, chunk=chunk, memory=shown)
+        text = self.prompts.read
+        if not self.exit_gate and text == GatedPrompts.read:
+            text = READ_ALL
+        prompt = fill(text, problem=problem, chunk=chunk, memory=shown)
         reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
-        gates = parse_gates(reply.text)
-        ended = gates.end and self.exit_gate
+        gates = parse_gates(reply.text, self.exit_gate)
         chat.context.counts = {
             "updated": int(gates.update is not None),
-            "ended": int(ended),
+            "ended": int(gates.end),
             "malformed": int(gates.malformed),
         }
         if gates.update is not None:
             memory.replace(gates.update, label=label)
-        return ended
+        return gates.end
 
     async def _ask(
         self, questions: dict[int, Question], chats: Chats, memory: TextMemory

@@ -41,6 +41,8 @@ class Grid:
     """Tasks per set; a set that has fewer gives all it has."""
     seeds: int
     split: Split = "test"
+    first: int = 0
+    """The first seed."""
 
     def __post_init__(self) -> None:
         for name, value in (("n", self.n), ("seeds", self.seeds)):
@@ -66,7 +68,7 @@ class Grid:
         The agents of a task follow one another: they share its text while it is held.
         """
         sizes = {name: self.tasks(name) for name in self.families}
-        for seed in range(self.seeds):
+        for seed in range(self.first, self.first + self.seeds):
             for index in range(max(sizes.values(), default=0)):
                 for name, size in sizes.items():
                     if index < size:

@@ -91,7 +91,7 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
         **{name: open_set(spec, options.data, options.columns) for name, spec in named.items()},
         **own.tasks,
     }
-    grid = Grid(families, list(chosen), options.n, options.seeds, options.split)
+    grid = Grid(families, list(chosen), options.n, options.seeds, options.split, options.first_seed)
     for name, family in families.items():
         if not grid.tasks(name):
             raise UserError(f"{name} has no tasks in its {options.split} split", "build its data")

@@ -49,6 +49,7 @@ class Statement:
 
     form: str
     fields: Mapping[str, str]
+    text: str
 
 
 def statements(page: str) -> Iterator[Statement]:
@@ -60,7 +61,7 @@ def statements(page: str) -> Iterator[Statement]:
             raise ValueError(f"a chronicle does not say {page[at : at + 80]!r}")
         number = str(found.lastgroup)[1:]
         form, names = _NAMED[int(number)]
-        yield Statement(form, {name: found[name + number] for name in names})
+        yield Statement(form, {name: found[name + number] for name in names}, found[0])
         at = found.end() + 1
 
 

@@ -1,0 +1,282 @@
+"""The warm-up of benchmarks/chronicle.py: episodes of a teacher, learned by likelihood.
+
+    python -m benchmarks.chronicle_warm_up --model models/smollm2 --out runs/chronicle/warm
+
+One model for all agents, from training tasks that no run uses. With a --rank it trains adapters,
+and keeps them beside the merged model in a few megabytes; where these are there already, only the
+model is written again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import multiprocessing
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from benchmarks.chronicle_teacher import FIELDS, NOTHING, Teacher, agents
+from recollect.agents.gated import GatedAgent
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
+from recollect.config.engine import LoraConfig, LossConfig, ModelConfig, OptimConfig
+from recollect.models.model import LoadedModel, load_model
+from recollect.models.tokenizer import load_tokenizer
+from recollect.policies.scripted import ScriptedPolicy
+from recollect.rewards.answers import AnswerReward
+from recollect.rollout import Group, Rollout
+from recollect.samples import samples_of
+from recollect.tasks.base import Split
+from recollect.tasks.made.chronicle import LEAST, Chronicle
+from recollect.train import saved_model
+from recollect.train.predictions import by_sample
+from recollect.train.trainer import Trainer
+from recollect.types import Sample
+
+FIRST = 1_000_000
+"""The first training task of the warm-up: runs begin with 0 and never come here."""
+_NAMES = re.compile(r"[A-Z]\w+ [A-Z]\w+|(?<=keeper of the )\w+ \w+")
+TOGETHER = 32
+"""Tasks of one job: few enough that hardly two ask the same question."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Some episodes of one agent; they depend on nothing else."""
+
+    model: Path
+    agent: str
+    limits: tuple[int, int, int]
+    """Tokens of a memory, of one that does not know the question, and of an answer."""
+    first: int
+    count: int
+    times: int
+    """Length of the texts, in multiples of the shortest."""
+    shares: tuple[float, float]
+    """How many pages are learned from that change nothing: of those that name somebody who matters,
+    and of the others."""
+    split: Split = "train"
+    seed: int = 0
+
+
+Lesson = tuple[str, Sample]
+"""What it teaches (answer, changed, quoted, near, elsewhere), and its tokens."""
+
+
+def episodes(job: Job, model: LoadedModel) -> list[Group]:
+    """Let the teacher play; what it could not finish is left out."""
+    agent, kinds = agents(*job.limits)[job.agent]
+    teacher = Teacher(gated=isinstance(agent, GatedAgent))
+    tasks = []
+    for i in range(job.count):
+        texts = Chronicle(kinds, tokens=job.times * LEAST)
+        task = texts.task(FIRST + job.first + i, job.seed, job.split)
+        if not any(q.text in teacher.known for q in task.questions):
+            teacher.known |= {q.text: q.answers[0] for q in task.questions}
+            tasks.append(task)
+    policy = ScriptedPolicy(model.tokenizer, teacher.reply)
+    speaker = Model(policy, Renderer(model.tokenizer), True, window=model.window)
+    rollout = Rollout(agent, {"memory": speaker, "answer": speaker}, AnswerReward("boxed_match"))
+    groups = asyncio.run(rollout.groups(tasks, 1, (job.seed,)))
+    return [group for group in groups if group[0].ok and group[0].reward == 1.0]
+
+
+def lessons(job: Job, model: LoadedModel) -> list[Lesson]:
+    """Choose what to learn from: all answers, pages that say anything that matters, some others.
+
+    Nine of ten pages are about other people. Shown all of them, a model learns to copy.
+    """
+    rng = Random(job.first)
+    groups = episodes(job, model)
+    found = []
+    for sample in samples_of(groups, [[[1.0] * len(e.contexts) for e in g] for g in groups]):
+        what = _taught(model.tokenizer.decode([int(i) for i in sample.token_ids]))
+        near, elsewhere = job.shares
+        if rng.random() < {"near": near, "elsewhere": elsewhere}.get(what, 1.0):
+            found.append((what, sample))
+    return found
+
+
+def _taught(said: str) -> str:
+    """Tell what a context shows: an answer, a page that changes the memory, one that is quoted and
+    does not, one that names somebody who matters, or a page about others."""
+    page, memory = FIELDS["section"].search(said), FIELDS["memory"].search(said)
+    if not page or not memory:
+        return "answer"
+    reply = said[memory.end() :].rpartition("assistant")[2].strip()
+    if "<check>no</check>" not in reply and not reply.startswith((NOTHING, memory[1].strip())):
+        return "changed"
+    if reply.find("<check>no</check>") > 0:
+        return "quoted"
+    problem = FIELDS["problem"].search(said)
+    names = _NAMES.findall(f"{problem and problem[1]}\n{memory[1]}")
+    return "near" if any(name in page[1] for name in names) else "elsewhere"
+
+
+_LOADED: dict[Path, Any] = {}
+
+
+def learn_by_job(job: Job) -> list[Lesson]:
+    """Make a job's lessons in a process of their own, which loads the tokenizer once."""
+    if job.model not in _LOADED:
+        _LOADED[job.model] = SimpleNamespace(tokenizer=load_tokenizer(job.model), window=1 << 20)
+    return lessons(job, _LOADED[job.model])
+
+
+def jobs(o: argparse.Namespace) -> Iterator[Job]:
+    """Yield all episodes: most of the shortest texts, one of eight of texts four times as long."""
+    limits = (o.memory, o.blind_memory, o.answer)
+    for name, share in zip(o.agents, o.shares, strict=True):
+        for first in range(0, int(o.tasks * share), TOGETHER):
+            whole = Job(o.model, name, limits, first, TOGETHER, 1, o.unchanged, seed=o.seed)
+            yield whole
+            if name != "full_context" and (first // TOGETHER) % 4 == 0:
+                yield replace(whole, first=first + o.tasks, count=TOGETHER // 2, times=4)
+
+
+def prepare(o: argparse.Namespace) -> tuple[list[Lesson], list[Lesson]]:
+    """Make the lessons in as many processes as there are cores; held-out ones too."""
+    held = Job(o.model, o.agents[0], (o.memory, o.blind_memory, o.answer), 0, 96, 1,
+               o.unchanged, "test")  # fmt: skip
+    processes = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(o.processes, mp_context=processes) as pool:
+        asked = pool.submit(learn_by_job, held)
+        found = [lesson for own in pool.map(learn_by_job, list(jobs(o))) for lesson in own]
+    Random(o.seed).shuffle(found)
+    return found, asked.result()
+
+
+def keep(path: Path, found: Sequence[Lesson]) -> None:
+    """Write lessons down: a few megabytes that took minutes of many cores."""
+    starts = [int(sample.trained.argmax()) for _, sample in found]
+    assert all(s.trained[start:].all() for (_, s), start in zip(found, starts, strict=True))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        np.savez_compressed(
+            file,
+            ids=np.concatenate([sample.token_ids for _, sample in found]).astype(np.uint32),
+            lengths=np.array([len(sample.token_ids) for _, sample in found]),
+            starts=np.array(starts),
+            taught=np.array([what for what, _ in found]),
+        )
+
+
+def kept(path: Path) -> list[Lesson]:
+    """Read lessons back."""
+    with np.load(path) as file:  # refuses pickles
+        taught, starts = file["taught"], file["starts"]
+        rows = np.split(file["ids"].astype(np.int64), np.cumsum(file["lengths"])[:-1])
+    lessons = []
+    for i, (ids, start) in enumerate(zip(rows, starts, strict=True)):
+        trained = np.arange(len(ids)) >= start
+        blank = np.zeros(len(ids), dtype=np.float32)
+        sample = Sample(ids, trained, trained.astype(np.float32), blank, i, i)
+        lessons.append((str(taught[i]), sample))
+    return lessons
+
+
+def warm_up(
+    model: LoadedModel, taught: list[Sample], asked: list[Lesson], o: argparse.Namespace
+) -> None:
+    """Train by likelihood: an advantage of 1 and no clipping; the rate falls at the end."""
+    loss = LossConfig("cispo", clip_low=0.0, clip_high=0.0, kl_coef=0.0)
+    optim = OptimConfig(o.lr, warmup_steps=20, weight_decay=0.0)
+    trainer = Trainer(model, loss, optim, token_budget=o.token_budget)
+    began = perf_counter()
+    for at in range(0, len(taught), o.batch):
+        left = (len(taught) - at) / len(taught)
+        trainer.optimiser.config = replace(optim, lr=o.lr * min(1.0, 2 * left))
+        metrics = trainer.update(taught[at : at + o.batch])
+        if at // o.batch % 20 == 0:
+            said = f"{at:6} lessons, {perf_counter() - began:.0f} s"
+            loss_now = f"loss {metrics['train/entropy']:.3f}"
+            print(f"{said}, {loss_now}; {known(trainer, asked)}", flush=True)
+    print(f"{len(taught)} lessons, {perf_counter() - began:.0f} s; {known(trainer, asked)}")
+
+
+def known(trainer: Trainer, asked: list[Lesson]) -> str:
+    """Say of every sort of held-out lesson how many a greedy reader would reply to as taught.
+
+    At least: where each token has more than half of the probability.
+    """
+    model = trainer.model
+    logprobs = by_sample(
+        [sample for _, sample in asked],
+        trainer.token_budget,
+        model.device,
+        True,
+        lambda predicted: predicted.logprobs(model, 1.0),
+    )
+    right = defaultdict(list)
+    for (what, _), own in zip(asked, logprobs, strict=True):
+        right[what].append(bool(own.min() > math.log(0.5)))
+    return ", ".join(f"{what} {sum(own) / len(own):.3f}" for what, own in sorted(right.items()))
+
+
+def main() -> None:
+    """Play, train, save; or only merge adapters that are there."""
+    o = parse()
+    adapter = o.out.with_suffix(".safetensors")
+    torch.manual_seed(o.seed)
+    lora = LoraConfig(o.rank, alpha=o.alpha)
+    model = load_model(ModelConfig(str(o.model), o.device, lora))
+    trained = {n: p for n, p in model.network.named_parameters() if p.requires_grad}
+    if o.rank and adapter.exists():
+        with torch.no_grad():
+            for name, tensor in load_file(adapter).items():
+                trained[name].copy_(tensor)
+    else:
+        files = [o.out.with_name(f"{name}.npz") for name in ("lessons", "held-out")]
+        if not all(file.exists() for file in files):
+            for file, own in zip(files, prepare(o), strict=True):
+                keep(file, own)
+        found, asked = (kept(file) for file in files)
+        taught = [sample for _, sample in found]
+        print(f"{len(taught)} lessons, {sum(len(s.token_ids) for s in taught)} tokens", flush=True)
+        if o.only_lessons:
+            return
+        warm_up(model, taught, asked, o)
+        adapter.parent.mkdir(parents=True, exist_ok=True)
+        if o.rank:
+            save_file({n: p.detach().bfloat16().contiguous() for n, p in trained.items()}, adapter)
+    saved_model.export(o.out, model)
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--agents", nargs="+", default=("gated", "rag", "full_context"))
+    parser.add_argument("--shares", nargs="+", type=float, default=(1.0, 0.5, 0.125),
+                        help="how many of the tasks each agent plays")  # fmt: skip
+    parser.add_argument("--unchanged", nargs=2, type=float, default=(0.5, 0.3),
+                        help="share of the pages that change nothing: near, elsewhere")  # fmt: skip
+    numbers = {
+        "tasks": 2560, "batch": 64, "rank": 0, "alpha": 32, "memory": 416, "blind-memory": 1024,
+        "answer": 24, "token-budget": 1 << 15, "seed": 0, "processes": os.cpu_count() or 1,
+    }  # fmt: skip
+    for name, value in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--only-lessons", action="store_true", help="make them, train nothing")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
