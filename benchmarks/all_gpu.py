@@ -77,8 +77,9 @@ def main() -> int:
             )  # fmt: skip
             status = ended.returncode
             text = ended.stdout + (ended.stderr[-2000:] if status else "")
-        except subprocess.TimeoutExpired:
-            text, status = f"not finished in {options.minutes:g} minutes", 1
+        except subprocess.TimeoutExpired as late:
+            said = (late.stdout or b"").decode(errors="replace")
+            text, status = f"{said}not finished in {options.minutes:g} minutes", 1
         print(text, f"{time.monotonic() - started:.0f} s", flush=True)
         failed += status != 0
         if status == 0:

@@ -6,7 +6,7 @@ once per token would take at the memory's full rate, a prefix that siblings shar
 
     python scripts/convert_smollm2.py --out models/smollm2
     python benchmarks/rollout.py --model models/smollm2
-    python -m benchmarks.rollout --model models/smollm2 --peer vllm   # see vllm_peer
+    python -m benchmarks.rollout --model models/smollm2 --peer vllm   # see race
 
 With `--peer vllm` the peer is vLLM at several settings, over three shapes of fixed lengths;
 `--profile` (with `python -m`) says where the time goes.
@@ -194,10 +194,13 @@ def main() -> None:
     parser.add_argument("--tool-turns", type=int, default=30)
     parser.add_argument("--tool-tasks", type=int, help="of the shape with tools; --tasks if absent")
     parser.add_argument("--logprobs", type=int, nargs="+", choices=(0, 1), default=[1, 0])
+    parser.add_argument("--seeds", type=int, nargs="+", choices=(0, 1), default=[1], help="of vLLM")
+    parser.add_argument("--graphs", type=int, nargs="+", default=[0], help="vLLM's, to this batch")
+    parser.add_argument("--limit", type=float, default=0, help="seconds of a setting; 0: none")
     parser.add_argument("--at-once", type=int, default=1, help="settings that start together")
     options = parser.parse_args()
     if options.peer == "vllm":
-        from benchmarks.vllm_peer import race
+        from benchmarks.race import race
 
         raise SystemExit(race(options))
     if options.check:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import json
+import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +15,21 @@ from recollect.cli import main
 from recollect.config.engine import ModelConfig
 from recollect.config.presets import DEMO_MODEL
 from recollect.config.rollout import RolloutConfig
-from recollect.errors import UserError
-from recollect.models.model import load_model
-from recollect.sampler.vllm_policy import BLOCK, SPARE, held_tokens, logprobs_mode
+from recollect.errors import BoundaryError, UserError
+from recollect.models.model import LoadedModel, load_model
+from recollect.sampler import vllm_policy
+from recollect.sampler.vllm_policy import (
+    BLOCK,
+    SPARE,
+    VllmOptions,
+    VllmPolicy,
+    graph_sizes,
+    held_tokens,
+    logprobs_mode,
+)
+from recollect.sampler.vllm_process import VllmProcess
+from recollect.types import Sampling
+from tests.support.scripted_vllm import write_vllm
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
@@ -31,8 +47,12 @@ def test_log_probabilities_come_after_temperature_and_before_top_p():
         logprobs_mode(0.7, 0.9)
 
 
-def test_a_context_fits_into_the_cache_that_was_given():
-    model = load_model(ModelConfig(str(DEMO_MODEL), "cpu"))
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return load_model(ModelConfig(str(DEMO_MODEL), "cpu", threads=1))
+
+
+def test_a_context_fits_into_the_cache_that_was_given(model):
     config = model.network.config
     token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
     tokens = held_tokens(model, torch.float32, 4096 * token / 2**30)
@@ -46,3 +66,97 @@ def test_memory_is_given_back_only_where_nobody_samples_meanwhile():
     for wrong in ({"sleep": True}, {"sampler": "vllm", "sleep": True, "ahead": 1}):
         with pytest.raises(UserError, match="is for vLLM"):
             RolloutConfig(**wrong)
+
+
+def test_graphs_are_recorded_up_to_all_sequences_and_are_few():
+    assert graph_sizes(1) == [1] and graph_sizes(8) == [1, 2, 4, 8]
+    assert graph_sizes(100) == [1, 2, 4, 8, 16, 32, 64, 100]
+    for sequences in (1, 2, 31, 64, 65, 128, 1000, 1024):
+        sizes = graph_sizes(sequences)
+        assert sizes == sorted(set(sizes)) and sizes[-1] == sequences and len(sizes) <= 22
+
+
+@pytest.fixture
+def vllm(tmp_path, monkeypatch) -> Path:
+    """Put a scripted vLLM on the search path; return a folder that it takes for a model."""
+    found = str(write_vllm(tmp_path / "site"))
+    monkeypatch.syspath_prepend(found)
+    monkeypatch.setenv("PYTHONPATH", found)
+    (tmp_path / "model").mkdir()
+    return tmp_path / "model"
+
+
+def ask(policy: VllmPolicy, *seeds: int) -> list:
+    async def answers() -> list:
+        asked = [policy.sample([1, 2, 3], Sampling(4, seed=seed)) for seed in seeds]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    return asyncio.run(answers())
+
+
+def test_a_refused_request_fails_alone_and_a_dead_engine_ends_the_run(model, vllm):
+    policy = VllmPolicy(model, str(vllm), VllmOptions(cache_gib=0.25))
+    try:
+        assert set(policy.start_seconds) == {"import", "engine"}
+        said, refused, again = ask(policy, 1, 13, 2)
+        assert said.token_ids == again.token_ids == (7,) * 4 and said.logprobs == (-0.5,) * 4
+        assert isinstance(refused, BoundaryError) and "a prompt too long" in str(refused)
+        policy.refresh()
+        policy.reset()
+        for died in ask(policy, 666) + ask(policy, 1):  # not one failed episode after the other
+            assert isinstance(died, UserError)
+            assert "vLLM ended with status 1: EngineDeadError: EngineCore" in died.what
+            assert died.fix == "correct what it says, or set --rollout.sampler embedded"
+    finally:
+        policy.close()
+
+
+def test_what_vllm_says_when_it_cannot_start_is_one_clean_message(model, vllm):
+    broken = vllm.parent / "broken"
+    with pytest.raises(UserError) as told:
+        VllmPolicy(model, str(broken), VllmOptions(cache_gib=0.25))
+    assert "vLLM ended with status 1" in told.value.what
+    assert "no kernel" in told.value.what and "\x1b" not in told.value.what
+    # A vLLM that cannot be imported is noticed although nobody has said yet what to start.
+    write_vllm(
+        vllm.parent / "site", **{"v1/engine/async_llm.py": "raise ImportError('no libcuda')"}
+    )
+    with pytest.raises(UserError, match="ImportError: no libcuda"):
+        VllmPolicy(model, str(vllm), VllmOptions(cache_gib=0.25))
+
+
+def test_a_cache_without_room_for_a_context_is_refused_before_vllm_starts(model, vllm):
+    process = VllmProcess()
+    with pytest.raises(UserError) as told:
+        VllmPolicy(model, str(vllm), VllmOptions(cache_gib=0.001), process)
+    assert "holds no context" in told.value.what and "--model.cache-gib" in told.value.fix
+    assert process.process.poll() is not None or process.process.wait(10) is not None
+    assert not (vllm / "settings.json").exists()
+
+
+def test_weights_that_do_not_fit_into_shared_memory_name_the_fix(model, vllm, monkeypatch):
+    policy = VllmPolicy(model, str(vllm), VllmOptions(cache_gib=0.25))
+    nowhere = vllm / "shm"
+    nowhere.mkdir()
+    monkeypatch.setattr(vllm_policy, "SHARED_MEMORY", nowhere)
+
+    def full(*_given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(vllm_policy, "save_file", full)
+    try:
+        with pytest.raises(UserError) as told:
+            policy.refresh()
+    finally:
+        policy.close()
+    assert "No space left on device" in told.value.what and str(nowhere) in told.value.what
+    assert "--shm-size" in told.value.fix and not os.listdir(nowhere)
+
+
+def test_on_a_cpu_no_prompt_is_split_and_no_graph_recorded(model, vllm):
+    policy = VllmPolicy(model, str(vllm), VllmOptions(cache_gib=0.25, sequences=16))
+    policy.close()
+    settings = json.loads((vllm / "settings.json").read_text())
+    assert not settings["enable_chunked_prefill"] and settings["enforce_eager"]
+    assert settings["max_num_batched_tokens"] >= settings["max_model_len"] == policy.window
+    assert "cudagraph_capture_sizes" not in settings and settings["max_num_seqs"] == 16

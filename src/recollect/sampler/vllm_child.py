@@ -1,18 +1,21 @@
 """vLLM in a process of its own, asked through a pipe: one line of JSON for a request or an answer.
 
-    python -m recollect.runs.child FD recollect.sampler.vllm_child READ WRITE SETTINGS
+    python -m recollect.runs.child FD recollect.sampler.vllm_child READ WRITE
 
-Nothing listens at a port, and nothing is unpickled. What vLLM prints goes to standard error; the
-answers have a pipe of their own. Knows nothing of training.
+The first line has the settings; vLLM is imported before they come. Nothing listens at a port, and
+nothing is unpickled. What vLLM prints goes to standard error; the answers have a pipe of their own.
+Knows nothing of training.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import os
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -26,13 +29,13 @@ class Child:
         self._writing = writing
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    async def serve(self, reading: int) -> None:
-        """Take requests as they come; each is answered when it is done."""
+    async def serve(self, reading: int, seconds: dict[str, float]) -> None:
+        """Say how long the start took, then take requests; each is answered when it is done."""
         lines = asyncio.StreamReader(limit=1 << 30)
         loop = asyncio.get_running_loop()
         pipe = os.fdopen(reading, "rb", buffering=0)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), pipe)
-        self.say({"id": 0})
+        self.say({"id": 0, "seconds": seconds})
         while line := await lines.readline():
             request = json.loads(line)
             number = request["id"]
@@ -46,6 +49,9 @@ class Child:
         try:
             self.say({"id": number, **await getattr(self, f"do_{request['do']}")(request)})
         except Exception as error:  # the other process decides what it means
+            if self.engine.errored:  # nothing will be answered any more
+                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                os._exit(1)
             self.say({"id": number, "error": f"{type(error).__name__}: {error}"})
         finally:
             del self._tasks[number]
@@ -73,15 +79,15 @@ class Child:
             include_stop_str_in_output=True,
             detokenize=bool(request["stop"]),
             logprobs=0,  # of the sampled token alone
+            flat_logprobs=True,  # a list of numbers, not an object for each
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         answer: dict[str, Any] = {}
         name = str(request["id"])
         async for output in self.engine.generate({"prompt_token_ids": ids}, params, name):
             (one,) = output.outputs
-            drawn = list(one.token_ids)
-            pairs = zip(drawn, one.logprobs, strict=True)
-            logprobs = [float(places[token].logprob) for token, places in pairs]
+            drawn, said = list(one.token_ids), one.logprobs
+            logprobs = [float(said.logprobs[start]) for start in said.start_indices]
             answer = {"token_ids": drawn, "logprobs": logprobs, "reason": one.finish_reason}
         return answer
 
@@ -107,18 +113,36 @@ class Child:
         return {}
 
 
-async def main(reading: int, writing: int, settings: dict[str, Any]) -> None:
-    """Start vLLM, and answer until nobody asks."""
+async def main(reading: int, writing: int, imported: float) -> None:
+    """Start vLLM with the settings that come first, and answer until nobody asks."""
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
+    settings = first_line(reading)
+    if not settings:
+        return
+    started = time.perf_counter()
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**json.loads(settings)))
+    gc.collect()
+    gc.freeze()  # what was imported is not looked through again while tokens are drawn
+    seconds = {"import": imported, "engine": time.perf_counter() - started}
     try:
-        await Child(engine, writing).serve(reading)
+        await Child(engine, writing).serve(reading, seconds)
     finally:
         engine.shutdown()
 
 
+def first_line(reading: int) -> bytes:
+    """Read to the end of a line, and no further: the rest is for the event loop."""
+    line = b""
+    while (byte := os.read(reading, 1)) not in (b"", b"\n"):
+        line += byte
+    return line
+
+
 if __name__ == "__main__":
     os.dup2(2, 1)  # before anything is imported that prints
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])))
+    began = time.perf_counter()
+    import vllm.v1.engine.async_llm  # noqa: F401
+
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), time.perf_counter() - began))

@@ -53,22 +53,39 @@ class VllmOptions:
 class VllmPolicy:
     """Continue prompts with vLLM; `refresh` hands it the model's weights as they are now."""
 
-    def __init__(self, model: LoadedModel, path: str, options: VllmOptions = VllmOptions()) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        path: str,
+        options: VllmOptions = VllmOptions(),
+        process: VllmProcess | None = None,
+    ) -> None:
+        """Start vLLM; `process` has begun to import it while the model was loaded."""
         self.model, self.options = model, options
         gpu = model.device.type == "cuda"
         self.dtype = torch.bfloat16 if gpu else torch.float32
         self.window = min(model.window, held_tokens(model, self.dtype, options.cache_gib))
         if self.window < BLOCK:
+            if process:
+                process.close()
             raise UserError(
                 f"a cache of {options.cache_gib:g} GiB holds no context of vLLM's",
                 "set a larger --model.cache-gib",
             )
         self._sleeps = options.sleeps and gpu
         self._asleep = False
-        self._line = VllmProcess(self._settings(path, gpu))
+        self._line = process or VllmProcess()
+        self._line.open(self._settings(path, gpu))
+
+    @property
+    def start_seconds(self) -> dict[str, float]:
+        """How long vLLM took to start, by part."""
+        return self._line.seconds
 
     def _settings(self, path: str, gpu: bool) -> dict[str, Any]:
         tokens = self.options.batch_tokens
+        if not gpu:  # vLLM for CPUs fails when it splits the prompt of a request with a seed
+            tokens = max(tokens, self.window)
         return {
             "model": path,
             "dtype": str(self.dtype).removeprefix("torch."),
@@ -78,7 +95,9 @@ class VllmPolicy:
             "gpu_memory_utilization": 0.02,
             "max_num_seqs": self.options.sequences,
             **({"max_num_batched_tokens": tokens} if tokens else {}),
+            "enable_chunked_prefill": gpu,
             "enforce_eager": not gpu,
+            **({"cudagraph_capture_sizes": graph_sizes(self.options.sequences)} if gpu else {}),
             "enable_prefix_caching": True,
             "enable_sleep_mode": self._sleeps,
             "logprobs_mode": logprobs_mode(self.options.temperature, self.options.top_p),
@@ -154,6 +173,16 @@ class VllmPolicy:
             for name, tensor in found.items()
             if name not in tied
         }
+
+
+def graph_sizes(sequences: int) -> list[int]:
+    """Return the numbers of sequences for which vLLM records CUDA graphs, up to all of them.
+
+    Its own choice ends at 512, beyond which every kernel is launched by itself; and it has one
+    for every eighth number, each of which costs time at the start.
+    """
+    few = [n for n in (1, 2, 4, 8, 16, 32) if n < sequences]
+    return [*few, *range(64, sequences, 64), sequences]
 
 
 def logprobs_mode(temperature: float, top_p: float) -> str:

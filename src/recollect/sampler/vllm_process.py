@@ -32,16 +32,21 @@ class RefusedRequest(Exception):
 
 
 class VllmProcess:
-    """vLLM as a child that ends with this process, however that ends."""
+    """vLLM as a child that ends with this process, however that ends.
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    It imports vLLM, which takes a while, until `open` says what to start.
+    """
+
+    def __init__(self) -> None:
         check_installed()
+        self.seconds: dict[str, float] = {}
+        """How long the start took, by part."""
         with temporary_files():
             self._log = tempfile.NamedTemporaryFile(prefix="recollect-vllm-", suffix=".log")  # noqa: SIM115
         theirs_in, self._writing = os.pipe()
         reading, theirs_out = os.pipe()
         follows, self._held = os.pipe()  # its writing end is ours alone: see runs.child
-        given = [str(theirs_in), str(theirs_out), json.dumps(dict(settings))]
+        given = [str(theirs_in), str(theirs_out)]
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "recollect.runs.child", str(follows), CHILD, *given],
@@ -59,10 +64,14 @@ class VllmProcess:
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[dict[str, Any]]] = {0: Future()}
         self._closed = False
-        ready = self._waiting[0]
+        self._ready = self._waiting[0]
         threading.Thread(target=self._listen, args=(reading,), daemon=True).start()
+
+    def open(self, settings: Mapping[str, Any]) -> None:
+        """Start the engine, and wait until it answers."""
+        self._write(dict(settings))
         try:
-            ready.result()
+            self.seconds = self._ready.result()["seconds"]
         except BaseException:
             self.close()
             raise

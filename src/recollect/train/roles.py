@@ -21,8 +21,11 @@ from recollect.policies.served import EndpointPolicy, EndpointSpeaker
 from recollect.sampler.choice import Sampler, open_sampler
 from recollect.sampler.dense import LocalPolicy
 from recollect.sampler.vllm_policy import VllmOptions, VllmPolicy
-from recollect.sampler.vllm_process import check_installed
+from recollect.sampler.vllm_process import VllmProcess
 from recollect.types import Sampling
+
+LEAST_SEQUENCES = 128
+"""Of vLLM, where a step has fewer episodes: held-out tasks are sampled too."""
 
 
 @dataclass
@@ -75,10 +78,8 @@ class Roles:
         Our own sampler needs a copy of weights that are updated meanwhile; vLLM has one anyway.
         """
         if rollout.sampler == "vllm":
-            check_installed()
-            loaded = self.trained = load_model(model)
-            self.vllm = open_vllm(loaded, model, rollout)
-            policy, window = self.vllm, self.vllm.window
+            self.trained, self.vllm = open_vllm(model, rollout)
+            loaded, policy, window = self.trained, self.vllm, self.vllm.window
             return Model(policy, Renderer(loaded.tokenizer), True, window=window)
         self.trained = load_model(model)
         if rollout.ahead:
@@ -153,16 +154,22 @@ class Roles:
             self.vllm.close()
 
 
-def open_vllm(loaded: LoadedModel, model: ModelConfig, rollout: RolloutConfig) -> VllmPolicy:
-    """Start vLLM with the weights that a run begins with."""
+def open_vllm(model: ModelConfig, rollout: RolloutConfig) -> tuple[LoadedModel, VllmPolicy]:
+    """Load the model that learns while vLLM is imported, then start vLLM with its weights."""
     options = VllmOptions(
         model.cache_gib,
-        min(rollout.concurrency, 1024),
+        min(rollout.concurrency, max(LEAST_SEQUENCES, rollout.tasks * rollout.n), 1024),
         temperature=rollout.temperature,
         top_p=rollout.top_p,
         sleeps=rollout.sleep,
     )
-    return VllmPolicy(loaded, model.path, options)
+    process = VllmProcess()
+    try:
+        loaded = load_model(model)
+        return loaded, VllmPolicy(loaded, model.path, options, process)
+    except BaseException:
+        process.close()
+        raise
 
 
 def served(models: ModelsConfig, role: str, known: Sequence[Tokenizer]) -> Model:
