@@ -21,7 +21,7 @@ import json
 import shutil
 import sys
 import tarfile
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,19 +84,30 @@ def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:
         yield "longest", f"{asked}@{o.longest}", o.longest_tasks
 
 
+async def in_turn(o: argparse.Namespace, log: Path, *command: object) -> None:
+    """Run one command when a place on the GPU is free."""
+    async with o.places:
+        await run(log, *command)
+
+
 async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: object) -> None:
-    """Evaluate at every length, each part whole or not at all; then the control."""
-    for name, sets, n in parts(o, asked):
+    """Evaluate at every length and the control, side by side, each part whole or not at all."""
+
+    async def part(name: str, sets: str, n: int) -> None:
         out = folder / name
         if (out / "scores.jsonl").exists():
-            continue
-        await run(
-            folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data", o.data or "data",
-            "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens", o.answer,
-            "--metrics", "boxed_exact_match", "--concurrency", o.concurrency, "--cache-gib",
-            o.cache_gib, "--out", out, *arguments,
+            return
+        await in_turn(
+            o, folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data",
+            o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
+            o.answer, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
+            "--cache-gib", o.cache_gib, "--out", out, *arguments,
         )  # fmt: skip
         await run(folder / f"{name}-scores.log", *TABLE, out, o.tokens)
+
+    async with asyncio.TaskGroup() as group:
+        for own in parts(o, asked):
+            group.create_task(part(*own))
 
 
 async def one_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> None:
@@ -104,15 +115,15 @@ async def one_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -
     folder = o.out / f"{name}-{seed}"
     if (folder / "done").exists():
         return
-    await run(
-        folder / "train.log", *RECOLLECT, "train", "chronicle", "--model.path", o.out / "warm",
+    await in_turn(
+        o, folder / "train.log", *RECOLLECT, "train", "chronicle", "--model.path", o.out / "warm",
         "--model.lora.rank", o.rank, *agent.tasks, *agent.agent,
         "--agent.max-answer-tokens", o.answer, "--seed", seed, "--steps", o.steps,
         "--optim.lr", o.lr, "--rollout.tasks", o.tasks, "--rollout.n", o.group,
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
         "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
         "--save-freq", 5, "--keep", 1, "--model.cache-gib", o.cache_gib, "--folder", folder,
-        "--token-budget", 1 << 16, *o.more,
+        "--token-budget", 1 << 15, *o.more,
     )  # fmt: skip
     await measure(
         o, folder, agent.asked, "--agents", folder / "chronicle", "--no-closed-book",
@@ -139,21 +150,16 @@ async def everything(o: argparse.Namespace) -> None:
             o.out / "warm.log", *WARM_UP, "--model", o.model, "--out", o.out / "warm", "--tasks",
             o.warm_up, "--memory", o.memory, "--answer", o.answer, "--lr", o.warm_lr,
         )  # fmt: skip
-    places = asyncio.Semaphore(o.at_once)
-
-    async def in_turn(work: Coroutine[None, None, None]) -> None:
-        async with places:
-            await work
-
+    o.places = asyncio.Semaphore(o.at_once)
     async with asyncio.TaskGroup() as group:
         for name, agent in trained_agents(o).items():
             for seed in range(o.seeds):
-                group.create_task(in_turn(one_run(o, name, agent, seed)))
+                group.create_task(one_run(o, name, agent, seed))
         warmed = argparse.Namespace(**vars(o) | {"longest": 0})
-        group.create_task(in_turn(untrained(warmed, "warmed", o.out / "warm")))
+        group.create_task(untrained(warmed, "warmed", o.out / "warm"))
         # What comes out of weights that know no form is long, and worth little beyond 1x.
         before = argparse.Namespace(**vars(warmed) | {"lengths": (1,), "control": False})
-        group.create_task(in_turn(untrained(before, "before", o.model)))
+        group.create_task(untrained(before, "before", o.model))
 
 
 async def show(o: argparse.Namespace) -> None:
@@ -221,8 +227,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after this time, and pack")
     parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
     numbers = {
-        "seeds": 3, "steps": 40, "tasks": 16, "group": 8, "tokens": 4096, "n": 288, "far": 144,
-        "longest": 1_000_000, "longest-tasks": 12, "warm-up": 2560, "rank": 8, "memory": 416,
+        "seeds": 3, "steps": 40, "tasks": 16, "group": 8, "tokens": 4096, "n": 86, "far": 43,
+        "longest": 1_000_000, "longest-tasks": 6, "warm-up": 2304, "rank": 8, "memory": 416,
         "answer": 24, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 9,
     }  # fmt: skip
     for name, value in numbers.items():

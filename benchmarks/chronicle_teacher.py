@@ -8,6 +8,7 @@ decides whether a page changes the memory, it quotes what the page says about th
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.agents.base import Agent
@@ -25,7 +26,8 @@ FIELDS = {
 }
 _TOWN = re.compile(r"(\w+)(?: \(before (\w+)\))?")
 _DATE = re.compile(r"\d+\) (\d+ [A-Z]\w+)")
-KNOWN: tuple[Kind, ...] = ("overwrite", "count", "two-hop")
+KNOWN: tuple[Kind, ...] = ("overwrite", "count", "two-hop", "count", "two-hop")
+"""What the teacher is asked; the harder kinds twice as often."""
 
 
 def agents(
@@ -98,19 +100,40 @@ def noted(reader: Reader, question: str) -> str:
 PLACES = ("set", "refused", "cancel", "exchange")
 
 
-def quoted(page: str, memory: Reader, after: Reader, question: str) -> list[str]:
-    """Return the statements of a page that a decision about the memory rests on."""
+def follow(page: str, reader: Reader, question: str) -> list[str]:
+    """Take in what a page says about those who matter, and return it word for word.
+
+    Whoever has a thing matters from then on: what a chronicle asks about comes later.
+    """
     kind, name = asked_about(question)
-    people = {name}
-    if kind == "kept":
-        people = {reader.keepers[name] for reader in (memory, after) if name in reader.keepers}
-    forms = PLACES if kind in ("place", "kept") else ("letter",)
-    return [
-        s.text
-        for s in statements(page)
-        if (s.form in forms and people & {s.fields.get("a"), s.fields.get("b")})
-        or (kind == "kept" and s.fields.get("t") == name)
-    ]
+    if kind == "all":
+        reader.read(page)
+        return []
+    quotes = []
+    for statement in statements(page):
+        said = statement.fields
+        person = reader.keepers.get(name) if kind == "kept" else name
+        forms = ("letter",) if kind in ("sent", "received") else PLACES
+        about = person and statement.form in forms and person in (said.get("a"), said.get("b"))
+        if about or (kind == "kept" and said.get("t") == name):
+            reader.take(statement)
+            quotes.append(statement.text)
+            if statement.form == "handover" and said["a"] != person:
+                reader.towns.pop(said["a"], None)
+                reader.before.pop(said["a"], None)
+    return quotes
+
+
+def dates(quotes: Sequence[str], question: str) -> list[str]:
+    """Say which of the quoted letters count: the answer to one question, looked up in quotes."""
+    kind, name = asked_about(question)
+    if kind not in ("sent", "received") or not quotes:
+        return []
+    reader = Reader()
+    for statement in statements("\n" + " ".join(quotes)):
+        reader.take(statement)
+    days = (reader.sent if kind == "sent" else reader.received).get(name, {})
+    return [f"{kind.capitalize()}: {', '.join(days) or 'none'}."]
 
 
 @dataclass
@@ -128,13 +151,13 @@ class Teacher:
         memory = shown(prompt, "memory")
         page = shown(prompt, "section")
         reader = recall(memory, question)
-        reader.read(page)
+        quotes = follow(page, reader, question)
         new = noted(reader, question)
         if not self.gated:
             return new
         changed = new not in (memory, NOTHING)
         gates = f"<check>yes</check><update>{new}</update>" if changed else "<check>no</check>"
-        return " ".join([*quoted(page, recall(memory, question), reader, question), gates])
+        return " ".join([*quotes, *dates(quotes, question), gates])
 
 
 def shown(prompt: str, name: str) -> str:

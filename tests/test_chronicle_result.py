@@ -6,14 +6,15 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks import chronicle, chronicle_table
-from benchmarks.chronicle_teacher import asked_about, noted, quoted, recall
-from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons
+from benchmarks.chronicle_teacher import Teacher, asked_about, follow, noted, recall
+from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
 from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.chronicle_reader import Reader
 from tests.support.play import TOKENIZER
@@ -45,17 +46,16 @@ def test_lessons_are_the_pages_that_matter_and_some_others(tmp_path):
             assert (getattr(one, name) == getattr(other, name)).all()
 
 
-def test_the_teacher_quotes_what_a_decision_rests_on():
-    page = (
-        "A title\nAda Ash has moved to Calby. Ada Ash asked for the jade fan, in vain."
-        " On 3 May Ada Ash wrote to Ben Oak. The jade fan was handed to Ben Oak."
-        " Ben Oak looked at rooms in Penham, but did not take them. It rained."
-    )
+PAGE = (
+    "A title\nAda Ash has moved to Calby. Ada Ash asked for the jade fan, in vain."
+    " On 3 May Ada Ash wrote to Ben Oak. The jade fan was handed to Ben Oak."
+    " Ben Oak looked at rooms in Penham, but did not take them."
+)
 
+
+def test_the_teacher_quotes_what_a_decision_rests_on():
     def of(question: str) -> list[str]:
-        after = Reader()
-        after.read(page.replace(" It rained.", ""))
-        return quoted(page.replace(" It rained.", ""), Reader(), after, question)
+        return follow(PAGE, Reader(), question)
 
     assert of("Where does Ada Ash live now?") == ["Ada Ash has moved to Calby."]
     letters = ["On 3 May Ada Ash wrote to Ben Oak."]
@@ -67,6 +67,39 @@ def test_the_teacher_quotes_what_a_decision_rests_on():
     ]
 
 
+@pytest.mark.parametrize(
+    ("asked", "memory", "reply"),
+    [
+        (
+            "Ada Ash send",
+            "Nothing yet.",
+            "Sent: 3 May. <check>yes</check><update>Ada Ash: 1) 3 May",
+        ),
+        ("Ada Ash send", "Ada Ash: 1) 3 May", "Sent: 3 May. <check>no</check>"),
+        ("Ben Oak send", "Nothing yet.", "Sent: none. <check>no</check>"),
+        ("Ben Oak receive", "Ben Oak: 1) 9 June", "<update>Ben Oak: 1) 9 June 2) 3 May</update>"),
+    ],
+)
+def test_the_teacher_looks_up_in_its_quotes_which_letters_count(asked, memory, reply):
+    said = Teacher(gated=True).reply(
+        f"<problem>\nOn how many different days did {asked} a letter?\n</problem>"
+        f"<section>\n{PAGE}\n</section><memory>\n{memory}\n</memory>"
+    )
+    assert said.startswith("On 3 May Ada Ash wrote to Ben Oak. ") and reply in said
+
+
+def test_other_names_change_nothing_but_names():
+    task = Chronicle(("overwrite",)).task(4)
+    other = renamed(task, Random(0))
+    reader = Reader()
+    for page in other.chunks:
+        reader.read(page)
+    (question,) = other.questions
+    assert reader.answer(question.text) == question.answers[0]
+    words = [set(" ".join(t.chunks).split()) for t in (task, other)]
+    assert len(words[1] - words[0]) > 10
+
+
 @pytest.mark.parametrize("kind", ["overwrite", "count", "two-hop", "blind"])
 def test_a_memory_of_the_teacher_carries_all_that_is_needed(kind):
     """Written after every page and read back before the next, it answers like the whole text."""
@@ -75,7 +108,7 @@ def test_a_memory_of_the_teacher_carries_all_that_is_needed(kind):
     memory = ""
     for page in task.chunks:
         reader = recall(memory, known)
-        reader.read(page)
+        follow(page, reader, known)
         memory = noted(reader, known)
     for question in task.questions:
         reader = recall(memory, known)
@@ -182,7 +215,7 @@ def test_every_agent_of_the_plan_is_trained_on_what_it_is_measured_on(tmp_path, 
     }
     assert found["babilong_qa2"].asked == "babilong:qa2"
     parts = {name: (sets, n) for name, sets, n in chronicle.parts(options, "chronicle:count")}
-    assert parts["near"] == ("chronicle:count@4096,32768", 288)
-    assert parts["far"] == ("chronicle:count@65536,131072", 144)
-    assert parts["shuffled"] == ("chronicle:count@8192#shuffled", 288)
+    assert parts["near"] == ("chronicle:count@4096,32768", 86)
+    assert parts["far"] == ("chronicle:count@65536,131072", 43)
+    assert parts["shuffled"] == ("chronicle:count@8192#shuffled", 86)
     assert parts["longest"][0] == "chronicle:count@1000000"
