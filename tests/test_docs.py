@@ -39,7 +39,7 @@ def test_the_readme_runs_as_printed(tmp_path, monkeypatch):
     [code] = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     [command] = re.findall(r"^recollect (train demo --agent \S+ --reward \S+)", text, re.M)
     small = "--rollout.tasks 1 --rollout.n 2 --updates-per-step 1 --val.tasks 1 --steps 1"
-    more = ["--val.lengths", "--folder", str(tmp_path)]
+    more = ["--val.lengths", "--val.distractors", "--folder", str(tmp_path)]
     with own_folder(tmp_path, monkeypatch, mine=code):
         assert main([*command.split(), *small.split(), *more]) == 0
     rows = (tmp_path / "demo" / "metrics.jsonl").read_text().splitlines()

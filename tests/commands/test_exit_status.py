@@ -112,7 +112,8 @@ def test_an_evaluation_that_is_stopped_names_the_signal_and_keeps_what_it_has(tm
     with answering(lambda _call: None) as (url, calls):
         for number in STOPS:
             before = len(calls)
-            process = start(*evaluation(url, tmp_path))
+            words = evaluation(url, tmp_path)
+            process = start(*words) if number == signal.SIGINT else Warm(words)
             wait(lambda known=before: len(calls) > known)
             assert stopped(process, number) == "recollect: stopped\n"
     assert (tmp_path / "calls.jsonl").read_bytes() == b""

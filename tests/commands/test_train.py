@@ -7,7 +7,6 @@ import json
 import random
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +21,7 @@ from recollect.config.presets import DEMO_MODEL, preset
 from recollect.runs.episodes import read_episodes
 from recollect.runs.run import Run, read_metrics, without_times
 from recollect.train.loop import Outcome
-from tests.support.warm import Warm, cold
+from tests.support.warm import Warm
 
 SMALL = [
     *("--rollout.tasks", "3", "--rollout.n", "3", "--val.tasks", "4", "--val.length-tasks", "4"),
@@ -37,16 +36,12 @@ def model() -> Path:
     return DEMO_MODEL
 
 
-def start(folder: Path, model: Path, *more: str) -> Warm:
-    return Warm(command(folder, model, *more))
-
-
-def command(folder: Path, model: Path, *more: str) -> list[str]:
+def start(folder: Path, model: Path, *more: str, apart: bool = False) -> Warm:
     place = ("--model.path", str(model), "--folder", str(folder))
-    return ["train", "demo", *SMALL, *more, *place]
+    return Warm(["train", "demo", *SMALL, *more, *place], apart=apart)
 
 
-def finish(process: Warm | subprocess.Popen[str]) -> str:
+def finish(process: Warm) -> str:
     out, err = process.communicate(timeout=280)
     assert process.returncode == 0, out + err
     return out
@@ -56,7 +51,7 @@ def finish(process: Warm | subprocess.Popen[str]) -> str:
 def whole(tmp_path_factory, model) -> Path:
     """Return the folder of a run that was never disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    out = finish(cold(command(folder, model)))  # the others are forks
+    out = finish(start(folder, model, apart=True))
     assert "Report card" in out and "16x" not in out and "2x" in out
     return folder / "demo"
 

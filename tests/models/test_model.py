@@ -47,7 +47,7 @@ def test_a_compiled_layer_keeps_less_for_its_backward_pass(tmp_path, monkeypatch
     # The part of the compiler that decides what is kept, without the one that writes kernels.
     quick = functools.partial(torch.compile, backend="aot_eager_decomp_partition")
     monkeypatch.setattr(torch, "compile", quick)
-    folder = tiny_model(tmp_path, "llama")
+    folder = tiny_model(tmp_path, "llama", num_hidden_layers=1)
 
     def kept(share: float) -> int:
         """Count the bytes that are kept beside the weights."""

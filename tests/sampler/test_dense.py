@@ -221,8 +221,8 @@ def test_the_cache_keeps_to_its_memory(pair, monkeypatch):
         held.append(table + sum(len(b.ids) for b in policy._blocks))
 
     monkeypatch.setattr(policy, "step", watch)
-    for size, max_tokens in ((10, 2), (100, 3), (30, 80), (200, 80), (5, 2)):
-        prompts = [random_ids(rng, size + i % 3) for i in range(40 if size < 50 else 6)]
+    for size, max_tokens in ((10, 2), (100, 3), (30, 60), (200, 40), (5, 2)):
+        prompts = [random_ids(rng, size + i % 3) for i in range(20 if size < 50 else 6)]
         prompts += [prompts[0] + [7]] * 3
         check(plain, prompts, run(policy, prompts, max_tokens=max_tokens))
     assert max(held) <= tokens

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -30,6 +28,7 @@ from recollect.train import saved_model
 from recollect.train.trainer import Trainer
 from tests.support.served import served
 from tests.support.tiny import tiny_model
+from tests.support.warm import Warm
 
 # --- who comes in ---------------------------------------------------------------------------------
 
@@ -218,17 +217,12 @@ def test_runs_checkpoints_and_exports_are_found(tmp_path):
 def test_the_command_serves_until_it_is_told_to_stop(tmp_path, monkeypatch):
     monkeypatch.setenv("RECOLLECT_TEST_KEY", "k")
     folder, ready = tiny_model(tmp_path / "small"), tmp_path / "ready"
-    command = [sys.executable, "-m", "recollect.cli", "serve", str(folder), "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--ready-file", str(ready), "--api-key-env", "RECOLLECT_TEST_KEY"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = ["serve", str(folder), "--port", "0", "--ready-file", str(ready)]
+    process = Warm([*command, "--api-key-env", "RECOLLECT_TEST_KEY"])
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()  # comes when it answers, or is empty when it has ended
-        assert line.startswith("serving small at http://127.0.0.1:"), process.stderr
+        while not (line := process.out.read_text()).endswith("\n"):  # said when it answers
+            assert process.poll(0.01) is None, process.err.read_text()
+        assert line.startswith("serving small at http://127.0.0.1:")
         url = line.split()[-1]
         assert ready.read_text() == url + "\n"
         # The server says where its tokenizer is, so that nothing else needs to be named.
@@ -236,8 +230,7 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path, monkeypatch):
         assert remote.exact and remote.window == 4096
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
-        assert (process.returncode, out) == (128 + signal.SIGTERM, "stopping\n"), err
+        assert (process.returncode, out) == (128 + signal.SIGTERM, line + "stopping\n"), err
         assert "Traceback" not in err
     finally:
         process.kill()
-        process.wait()

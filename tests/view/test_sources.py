@@ -213,6 +213,7 @@ def test_tokens_show_the_steps_own_ratios_and_clips(tmp_path):
     """Over all tokens of a step they come to what the trainer logged of it."""
     small = ["--steps", "1", "--rollout.tasks", "8", "--rollout.n", "8", "--updates-per-step", "4"]
     small += ["--rollout.keep-groups", "-1", "--val.tasks", "2", "--val.lengths", "1"]
+    small += ["--val.length-tasks", "2"]
     small += ["--optim.lr", "1e-2", "--optim.warmup-steps", "0"]  # so that later ratios leave 1
     assert main(["train", "demo", "--folder", str(tmp_path), *small]) == 0
     [source] = open_sources([tmp_path / "demo"])
