@@ -6,6 +6,8 @@ those of the rows, whichever way they were computed.
 
     python benchmarks/train_step.py [--shape 7b|1.5b|smollm2] [--order chunk_first|memory_first]
     python benchmarks/train_step.py --turns 30    # a conversation with tools, a row per turn
+
+A micro-batch has at most the tokens that should fit beside weights and gradients; see what it says.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from recollect.config.engine import LossConfig, OptimConfig
 from recollect.models import attention
 from recollect.models import model as model_module
+from recollect.models.activations import tokens_within
 from recollect.models.model import LoadedModel
 from recollect.models.trie import levels
 from recollect.models.trie.pack import plan_micro_batches
@@ -237,10 +240,8 @@ def compare(options: argparse.Namespace) -> None:
         first = task(min(options.chunks, 2), options.group, vocabulary, options.order)
     logical = sum(len(sample.token_ids) - 1 for sample in samples)
     rates = {"6NT": 6.0 * everything * logical, "strict": logical_flops(model, samples)}
-    print(
-        f"{'':8}{'recompute':>10}{'tokens':>10}{'seconds':>10}{'GiB':>8}{'6NT TFLOP/s':>14}"
-        f"{'strict':>10}"
-    )
+    head = ("recompute", 10), ("tokens", 10), ("seconds", 10), ("GiB", 8), ("6NT TFLOP/s", 14)
+    print(f"{'':8}{''.join(f'{name:>{width}}' for name, width in head)}{'strict':>10}")
     # A micro-batch of rows holds the contexts of one chunk, one of tries as many as are asked for.
     row = TEMPLATE + CHUNK + MEMORY + RESPONSE
     trie = row + options.group * (MEMORY + RESPONSE)
@@ -254,10 +255,12 @@ def compare(options: argparse.Namespace) -> None:
     ways = [(True, "trie"), (False, "rows")] + [(False, "varlen")] * options.varlen
     for model.recompute in (options.recompute, *more):
         found: dict[str, Figures] = {}
+        most = tokens_at_once(model, everything)
         for share, name in ways:
             few = first if share or options.turns else first[: options.group]
             with as_others_do() if name == "varlen" else nullcontext():
-                it = fitting(trainer, few, samples, share, budgets[share], options.repeats)
+                budget = min(budgets[share], most)
+                it = fitting(trainer, few, samples, share, budget, options.repeats)
             found[name] = it
             speeds = {kind: flops / it.seconds / 1e12 for kind, flops in rates.items()}
             print(
@@ -274,13 +277,21 @@ def compare(options: argparse.Namespace) -> None:
             )
 
 
+def tokens_at_once(model: LoadedModel, weights: int) -> int:
+    """Estimate, and print, how many tokens fit beside the weights and float32 gradients."""
+    config = model.network.config
+    free = (torch.cuda.mem_get_info()[0] - 4 * weights) / 2**30
+    most = tokens_within(config.num_hidden_layers * config.hidden_size, model.recompute, free)
+    print(f"{free:.0f} GiB are left beside weights and gradients: at most {most} tokens at once")
+    return most
+
+
 def scaling(options: argparse.Namespace) -> None:
     """Print the trie's cost against chunks and group."""
     (options.recompute,) = options.recompute
-    model = make_model(options)
+    model, base = make_model(options), None
     trainer = Trainer(model, LossConfig(kl_coef=0.0), OptimConfig())
     print(f"\nseconds of the trie, {options.shape}, {options.order}")
-    base = None
     for chunks, group in [(3, 8), (6, 8), (12, 8), (24, 8), (6, 4), (6, 16), (6, 32)]:
         first, samples = (
             task(count, group, model.tokenizer.vocab_size, options.order) for count in (2, chunks)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
+from pathlib import Path
 
-from benchmarks.whole_loop import Words, coin, table
+from benchmarks.loop_memory import GIB, H200, chosen_recompute, need_of
+from benchmarks.whole_loop import HEAD, WAYS, Words, coin, line, run_way
+from recollect.engines.verl.launch.shapes import KNOWN, Shape, find_shape
 from recollect.types import Episode
 
 
@@ -16,13 +20,67 @@ def test_texts_have_the_length_that_is_asked_for_and_rewards_differ():
     assert task == family.task(3) and task.chunks != family.task(4).chunks
     assert len(family.longer(4).task(0).chunks) == 8
     episode = Episode(task=task, rollout=0)
-    paid = {coin(replace(episode, answers=[answer]), None) for answer in ("w1", "w2")}
-    assert paid == {0.0, 1.0}
+    scores = [coin(replace(episode, answers=[answer]), None) for answer in ("w1", "w2")]
+    assert {score.reward for score in scores} == {0.0, 1.0}
+    assert all(score.parts["reward_seconds"] > 0 for score in scores)
 
 
-def test_a_step_is_laid_out_by_phase_and_a_run_that_ended_early_is_named():
+def test_a_step_is_laid_out_by_phase_beside_what_memagent_published():
     row = {"step": 2, "time/rollout": 100.0, "time/update": 99.0, "time/sync": 1.0,
-           "tokens/sampled": 400_000}  # fmt: skip
-    text = table(argparse.Namespace(tasks=8, steps=2), {"chunk_first": [row]})
-    assert "| chunk_first | 2 | 100.0 | 99.0 | 1.0 | 200.0 | 4,000 | 25.0 | 24.0x less |" in text
-    assert "ended after 1 steps" in text
+           "tokens/sampled": 400_000, "score/reward_seconds": 1e-5}  # fmt: skip
+    text = line(argparse.Namespace(tasks=8, group=16), "chunk_first", row, "42")
+    assert text == (
+        "| chunk_first | 2 | 42 | 100.0 | 0.001280 | 99.0 | 1.0 | 200.0 | 4,000 | 25.0 | 24.0x |"
+    )
+    assert text.count("|") == HEAD.splitlines()[0].count("|") == HEAD.splitlines()[1].count("|")
+
+
+def settings(**more: object) -> argparse.Namespace:
+    usual = {"weights": "bfloat16", "cache_gib": 30.0, "token_budget": 22_000, "recompute": 0.0,
+             "ways": list(WAYS)}  # fmt: skip
+    return argparse.Namespace(**usual | more)
+
+
+def test_the_seven_b_is_planned_to_fit_into_an_h200_with_room_to_spare():
+    seven = KNOWN["Qwen2.5-7B"]
+    share = chosen_recompute(settings(), seven, H200)
+    assert 0.5 <= share <= 1.0
+    for way in WAYS:
+        need = need_of(settings(recompute=share), seven, way)
+        assert need.fits(H200) and need.gpu < 126 and need.host < 115, way
+        # Nothing recomputed would not fit; nor would Adam's averages beside the rest.
+        assert not need_of(settings(recompute=0.0), seven, way).fits(H200)
+        assert need.gpu + 12 * seven.parameters / GIB > H200
+    small = KNOWN["Qwen2.5-1.5B"]
+    assert chosen_recompute(settings(), small, H200) < share
+    assert "does not fit" in need_of(settings(), seven, "ahead").text(80.0)
+
+
+def test_a_tiny_model_runs_a_way_prints_each_step_and_names_one_that_ended(tmp_path, capfd):
+    model = tiny(tmp_path / "model")
+    given = argparse.Namespace(
+        model=model, out=tmp_path, steps=1, tasks=2, group=2, chunks=2, words=20, memory=4,
+        answer=4, token_budget=512, recompute=0.0, cache_gib=0.05, minutes=2.0, weights="float32",
+        more=["--model.device", "cpu", "--model.threads", "1"],
+    )  # fmt: skip
+    shape = find_shape(str(model))
+    capfd.readouterr()
+    assert run_way(given, "ahead", shape)
+    shown = capfd.readouterr().out.splitlines()
+    assert len(shown) == 1 and shown[0].startswith("| ahead | 1 | ")
+    assert float(shown[0].split("|")[5]) > 0  # seconds of the reward
+    given.more = ["--nowhere"]
+    assert not run_way(given, "memory_first", shape)
+    said = capfd.readouterr()
+    assert "| memory_first | ended after 0 steps: " in said.out and "nowhere" in said.err
+
+
+def tiny(folder: Path) -> Path:
+    """Make a model with the script that makes large ones."""
+    sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+    try:
+        from make_random_model import make
+    finally:
+        sys.path.pop(0)
+    make(Shape(32, 2, 2, 1, 16, 64, 600, True, 2048), folder, "cpu")
+    return folder

@@ -161,6 +161,7 @@ class VllmPolicy:
 
     def _wake(self) -> None:
         self._asleep = False
+        torch.cuda.empty_cache()  # what an update left is held by this process, and used by none
         self._line.tell("wake")
 
     @torch.no_grad()
