@@ -7,6 +7,7 @@ import json
 
 import pytest
 import torch
+from transformers.models.llama import modeling_llama
 
 from recollect.config.engine import ModelConfig
 from recollect.errors import UserError
@@ -21,6 +22,45 @@ def test_layers_that_mix_tokens_outside_attention_are_refused(tmp_path):
     folder = tiny_model(tmp_path, "lfm2", layer_types=["conv", "full_attention"])
     with pytest.raises(UserError, match="outside attention"):
         load_model(ModelConfig(path=str(folder)))
+
+
+@pytest.mark.parametrize("place", ["mlp", "embed_tokens"])
+def test_a_mean_over_tokens_is_refused_wherever_it_is_added(tmp_path, monkeypatch, place):
+    """Also where it is the same for every order of the tokens, before any layer."""
+    owner = modeling_llama.LlamaMLP if place == "mlp" else torch.nn.Embedding
+    own = owner.forward
+
+    def mixing(self, x: torch.Tensor) -> torch.Tensor:
+        out = own(self, x)
+        return out + out.mean(1, keepdim=True)
+
+    monkeypatch.setattr(owner, "forward", mixing)
+    with pytest.raises(UserError, match="outside attention"):
+        load_model(ModelConfig(path=str(tiny_model(tmp_path))))
+
+
+def test_rounding_that_depends_on_the_number_of_rows_mixes_nothing(tmp_path, monkeypatch):
+    """As bf16 products do: 16 tokens in one call are rounded otherwise than 8."""
+    own = torch.nn.Linear.forward
+    seen = set()
+
+    def rounding(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.shape[:-1].numel()
+        seen.add(rows)
+        grid = 0.02 * rows
+        return (own(self, x) / grid).round() * grid
+
+    folder = tiny_model(tmp_path)
+    monkeypatch.setattr(torch.nn.Linear, "forward", rounding)
+    model = load_model(ModelConfig(path=str(folder)))
+    assert seen == {8, 16}
+    # The same row, alone and beside another: what a check across sizes would compare.
+    ids = list(range(7, -1, -1))
+    alone, both = pack([ids], "cpu"), pack([[1] * 8, ids], "cpu")
+    with torch.no_grad():
+        small = model.hidden(alone.ids, alone.positions, alone.plan)
+        large = model.hidden(both.ids, both.positions, both.plan)[torch.from_numpy(both.index[1])]
+    assert (small - large).abs().max() > 0.01
 
 
 def test_attention_alone_is_accepted(tmp_path):
