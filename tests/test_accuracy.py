@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from recollect import metrics
-from recollect.accuracy import accuracy, by_category
+from recollect.accuracy import Accuracy, accuracy, by_category, parts
 from recollect.types import Context, Episode, Failure, Question, Task
 
 TASK = Task("t", (), ())
@@ -70,6 +70,22 @@ def test_scores_may_be_of_any_size() -> None:
     result = accuracy([group(3.0), group(-1.0), group(2.0)])
     assert result.low < result.mean < result.high
     assert result.mean == pytest.approx(4 / 3)
+
+
+def test_a_count_that_happens_to_be_0_or_1_is_no_share() -> None:
+    """Of shares there is a bound that no mean can pass; one turn more each changes no width."""
+
+    def turns(more: int) -> Accuracy:
+        groups = [group(1.0) for _ in range(12)]
+        for i, [episode] in enumerate(groups):
+            episode.scores |= {"turns": i % 2 + more, "before": float(i % 2)}
+        found = parts(groups)
+        assert (found["before"].low, found["before"].high) == metrics.wilson(6, 12)
+        return found["turns"]
+
+    few, many = turns(0), turns(1)
+    assert many.low - few.low == pytest.approx(1) == many.high - few.high
+    assert (few.mean, many.mean) == (0.5, 1.5)
 
 
 def test_another_score_can_be_asked_for():

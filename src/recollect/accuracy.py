@@ -13,6 +13,8 @@ from recollect.metrics.statistics import Clusters
 from recollect.types import Episode
 
 COUNTS = ("n", "failed", "unmeasured")
+ANSWERED = ("before", "panel", "panel/before")
+"""Named scores of answers, which are shares. Any other may be a count that happens to be 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,11 @@ def parts(groups: Sequence[Sequence[Episode]]) -> dict[str, Accuracy]:
     ended = [e for e in found if e.ok]
     names = dict.fromkeys(name for e in ended for name in e.scores if name != "answer")
     return {
-        name: _summary([(e, e.scores[name]) for e in ended if name in e.scores]) for name in names
+        name: _summary(
+            [(e, e.scores[name]) for e in ended if name in e.scores],
+            metrics.score_interval if name in ANSWERED else metrics.mean_interval,
+        )
+        for name in names
     }
 
 
