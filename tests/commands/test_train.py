@@ -10,14 +10,17 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
 from tensorboard.backend.event_processing import event_accumulator
 
-from recollect.commands.train import make_report
+from recollect.commands.train import make_report, run_training
 from recollect.config.presets import DEMO_MODEL, preset
+from recollect.config.stored import settings_of
+from recollect.errors import UserError
 from recollect.runs.episodes import read_episodes
 from recollect.runs.run import Run, read_metrics, without_times
 from recollect.train.loop import Outcome
@@ -214,6 +217,19 @@ def test_a_checkpoint_with_nothing_left_to_do_is_refused(whole, model, tmp_path)
     out, err = process.communicate(timeout=280)
     assert process.returncode == 2 and "--steps above 8" in err
     assert "Traceback" not in out + err
+    assert not list(tmp_path.iterdir()), "nothing was written"
+
+
+def test_a_stopped_run_is_not_ended_where_it_was_never_measured(tmp_path):
+    config = replace(preset("demo"), folder=tmp_path, steps=3)
+    with Run.open(tmp_path / "demo", settings_of(config)) as run:
+        run.log(0, {"val/accuracy": 0.5})
+        run.log(1, {"reward/mean": 0.5})
+        run.save(1, lambda folder: (folder / "weights").write_text("made up"))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"starts at step 1, and --steps asks for no more"):
+        run_training(replace(config, steps=1))
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
 def test_training_episodes_are_kept_with_their_texts(tmp_path, model):

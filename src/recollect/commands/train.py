@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -31,7 +32,8 @@ from recollect.errors import UserError
 from recollect.files import read_json
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
-from recollect.runs.run import Run, read_records
+from recollect.runs.checkpoints import find_checkpoint, newest_step
+from recollect.runs.run import METRICS, Run, read_records
 from recollect.runs.stopping import status_of
 from recollect.runs.trackers import Trackers, check_trackers, open_trackers
 from recollect.train.loop import Outcome, train
@@ -59,6 +61,7 @@ def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainR
     if not config.models.learning:
         raise nothing_learns()
     check_trackers(config.trackers)
+    refuse_finished(config, config.folder / config.name)
     rollouts = Rollouts.open(config)  # first of all: a mistake here must leave no run behind
     # Where a fixed model is served may change, but not who learns.
     settings, folder = settings_of(config), config.folder / config.name
@@ -75,6 +78,39 @@ def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainR
             return _train(config, rollouts, run, trackers, console, stop)
     finally:
         run.close()
+
+
+def refuse_finished(config: TrainConfig, folder: Path) -> None:
+    """Refuse, before anything is written, a run with no step to train and no result to show.
+
+    It starts at a checkpoint that has all its steps but was not measured in this run: that of
+    another run, or one where this run was stopped between two measurements.
+    """
+    if str(config.resume) == "never":
+        return
+    start = folder if str(config.resume) == "auto" else Path(config.resume)
+    step = newest_step(start)
+    if step is None or step < config.steps or _measured(folder, step):
+        return
+    step = find_checkpoint(start).step  # it may be older, if the newest is damaged
+    if step >= config.steps and not _measured(folder, step):
+        raise nothing_left(folder, step)
+
+
+def nothing_left(folder: Path, step: int) -> UserError:
+    """Say that a run has nothing to do."""
+    return UserError(
+        f"{folder} starts at step {step}, and --steps asks for no more",
+        f"set --steps above {step}",
+    )
+
+
+def _measured(folder: Path, step: int) -> bool:
+    """Tell whether a run was measured at a step; what is damaged is repaired or refused later."""
+    try:
+        return any(r["step"] == step and "val/accuracy" in r for r in read_records(folder))
+    except UserError:
+        return (folder / METRICS).exists()
 
 
 def _train(
@@ -148,11 +184,8 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
     """Gather the facts of a finished run from its own metrics."""
     rows = list(read_records(run.folder))
     measured = [row for row in rows if "val/accuracy" in row]
-    if not measured:  # it began with another run's checkpoint that had all its steps
-        raise UserError(
-            f"{run.folder} starts at step {outcome.step}, and --steps asks for no more",
-            f"set --steps above {outcome.step} and --resume to auto",
-        )
+    if not measured:  # they were lost, or it began with a checkpoint that had all its steps
+        raise nothing_left(run.folder, outcome.step)
     total = lambda name: sum(row.get(name) or 0 for row in rows)  # noqa: E731
     phases = ("rollout", "update", "sync", "validation")
     return Report(

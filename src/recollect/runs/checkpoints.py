@@ -72,6 +72,15 @@ def latest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, wrong
 
 
+def newest_step(path: Path) -> int | None:
+    """Return what `find_checkpoint` would find, but look into no file."""
+    if (path / "checkpoints").is_dir():
+        steps = [step for step, _path in list_checkpoints(path / "checkpoints")]
+    else:
+        steps = [step for step, found in list_checkpoints(path.parent) if found.name == path.name]
+    return max(steps, default=None)
+
+
 def find_checkpoint(path: Path) -> Checkpoint:
     """Return the checkpoint at `path`, or the newest whole one of the run at `path`."""
     if (path / "checkpoints").is_dir():
