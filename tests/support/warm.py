@@ -136,6 +136,7 @@ def _server(apart: bool = False) -> subprocess.Popen[str]:
 
 def _serve() -> int:
     """Fork for every command that comes, and say how forks ended."""
+    gc.disable()  # all that is imported stays
     import transformers.models.llama.modeling_llama  # noqa: F401
     from transformers import AutoModelForCausalLM
 
@@ -151,6 +152,7 @@ def _serve() -> int:
     AutoModelForCausalLM.from_pretrained(DEMO_MODEL)
     read_config(["demo"], "train", "demo")
     gc.freeze()  # forks need not look through it
+    gc.enable()
     for line in sys.stdin:
         request = json.loads(line)
         if "status" in request:
