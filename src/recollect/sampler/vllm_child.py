@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from recollect.foreign import shown
+
 
 class Child:
     """Answer requests until the other end of the pipe is closed."""
@@ -50,7 +52,7 @@ class Child:
             self.say({"id": number, **await getattr(self, f"do_{request['do']}")(request)})
         except Exception as error:  # the other process decides what it means
             if self.engine.errored:  # nothing will be answered any more
-                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                print(shown(f"{type(error).__name__}: {error}"), file=sys.stderr, flush=True)
                 os._exit(1)
             self.say({"id": number, "error": f"{type(error).__name__}: {error}"})
         finally:

@@ -25,7 +25,7 @@ from recollect.sampler.vllm_process import VllmProcess
 from recollect.types import Sampling
 
 LEAST_SEQUENCES = 128
-"""Of vLLM, where a step has fewer episodes: held-out tasks are sampled too."""
+"""What vLLM samples at once at least: held-out tasks may be more than a step's episodes."""
 
 
 @dataclass
