@@ -124,16 +124,20 @@ def follow(page: str, reader: Reader, question: str) -> list[str]:
     return quotes
 
 
-def dates(quotes: Sequence[str], question: str) -> list[str]:
-    """Say which of the quoted letters count: the answer to one question, looked up in quotes."""
+def letters(quotes: Sequence[str], question: str) -> list[str]:
+    """Say of every quoted letter whether it was sent or received, then which of them count.
+
+    In two steps, the first of which does not depend on the question: whether a letter counts is
+    then no riddle about two things at once, but the same word found again.
+    """
     kind, name = asked_about(question)
     if kind not in ("sent", "received") or not quotes:
         return []
-    reader = Reader()
-    for statement in statements("\n" + " ".join(quotes)):
-        reader.take(statement)
-    days = (reader.sent if kind == "sent" else reader.received).get(name, {})
-    return [f"{kind.capitalize()}: {', '.join(days) or 'none'}."]
+    days = [(statement.fields["a"] == name, statement.fields["d"])
+            for statement in statements("\n" + " ".join(quotes))]  # fmt: skip
+    told = ", ".join(f"{'sent' if sent else 'received'} {day}" for sent, day in days)
+    counted = dict.fromkeys(day for sent, day in days if sent == (kind == "sent"))
+    return [f"So {told}. Those {kind} {', '.join(counted) or 'none'}."]
 
 
 @dataclass
@@ -157,7 +161,7 @@ class Teacher:
             return new
         changed = new not in (memory, NOTHING)
         gates = f"<check>yes</check><update>{new}</update>" if changed else "<check>no</check>"
-        return " ".join([*quotes, *dates(quotes, question), gates])
+        return " ".join([*quotes, *letters(quotes, question), gates])
 
 
 def shown(prompt: str, name: str) -> str:

@@ -16,7 +16,7 @@ import multiprocessing
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,7 +42,7 @@ from recollect.rollout import Group, Rollout
 from recollect.samples import samples_of
 from recollect.tasks.base import Split
 from recollect.tasks.made.chronicle import LEAST, Chronicle
-from recollect.tasks.made.chronicle_words import first_names, surnames, towns
+from recollect.tasks.made.chronicle_words import MONTHS, first_names, surnames, towns
 from recollect.train import saved_model
 from recollect.train.predictions import by_sample
 from recollect.train.trainer import Trainer
@@ -71,6 +71,8 @@ class Job:
     shares: tuple[float, float]
     """How many pages are learned from that change nothing: of those that name somebody who matters,
     and of the others."""
+    page: int = 256
+    """Tokens of a page."""
     split: Split = "train"
     seed: int = 0
 
@@ -85,7 +87,7 @@ def episodes(job: Job, model: LoadedModel) -> list[Group]:
     teacher = Teacher(gated=isinstance(agent, GatedAgent))
     tasks = []
     for i in range(job.count):
-        texts = Chronicle(kinds, tokens=job.times * LEAST)
+        texts = Chronicle(kinds, tokens=job.times * LEAST, chunk_tokens=job.page)
         task = texts.task(FIRST + job.first + i, job.seed, job.split)
         if job.split == "train":
             task = renamed(task, Random(job.first + i))
@@ -108,12 +110,12 @@ def renamed(task: Task, rng: Random) -> Task:
 
     Half of the words are enough to tell that a name can be anything.
     """
-    known = {*first_names("test"), *surnames("test"), *towns("test")}
+    known = {*first_names("test"), *surnames("test"), *towns("test"), *MONTHS}
     new: dict[str, str] = {}
     for word in (*first_names("train"), *surnames("train"), *towns("train")):
         made = "".join(rng.choices(SYLLABLES, k=rng.choice((2, 2, 3)))) + rng.choice(ENDINGS)
         made = made.capitalize()
-        if rng.random() < 0.5 and made not in known:
+        if rng.random() < 0.5 and word not in MONTHS and made not in known:
             new[word] = made
             known.add(made)
 
@@ -168,26 +170,38 @@ def learn_by_job(job: Job) -> list[Lesson]:
     return lessons(job, _LOADED[job.model])
 
 
-def jobs(o: argparse.Namespace) -> Iterator[Job]:
-    """Yield all episodes: most of the shortest texts, one of eight of texts four times as long."""
+def jobs(o: argparse.Namespace) -> tuple[list[Job], list[Job]]:
+    """Return all episodes: those with short pages come first, which are easier and cheaper.
+
+    Of the rest, one of eight is of a text four times as long: its memories are longer.
+    """
     limits = (o.memory, o.blind_memory, o.answer)
+    short, whole = [], []
     for name, share in zip(o.agents, o.shares, strict=True):
         for first in range(0, int(o.tasks * share), TOGETHER):
-            whole = Job(o.model, name, limits, first, TOGETHER, 1, o.unchanged, seed=o.seed)
-            yield whole
+            job = Job(o.model, name, limits, first, TOGETHER, 1, o.unchanged, seed=o.seed)
+            whole.append(job)
             if name != "full_context" and (first // TOGETHER) % 4 == 0:
-                yield replace(whole, first=first + o.tasks, count=TOGETHER // 2, times=4)
+                whole.append(replace(job, first=first + o.tasks, count=TOGETHER // 2, times=4))
+            if name == o.agents[0] and (first // TOGETHER) % 2 == 0:
+                near, elsewhere = (share / 4 for share in o.unchanged)
+                easy = replace(job, first=first + 2 * o.tasks, page=64, shares=(near, elsewhere))
+                short.append(easy)
+    return short, whole
 
 
 def prepare(o: argparse.Namespace) -> tuple[list[Lesson], list[Lesson]]:
     """Make the lessons in as many processes as there are cores; held-out ones too."""
     held = Job(o.model, o.agents[0], (o.memory, o.blind_memory, o.answer), 0, 96, 1,
-               o.unchanged, "test")  # fmt: skip
+               o.unchanged, split="test")  # fmt: skip
     processes = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(o.processes, mp_context=processes) as pool:
         asked = pool.submit(learn_by_job, held)
-        found = [lesson for own in pool.map(learn_by_job, list(jobs(o))) for lesson in own]
-    Random(o.seed).shuffle(found)
+        found = []
+        for phase in jobs(o):
+            own = [lesson for lessons in pool.map(learn_by_job, phase) for lesson in lessons]
+            Random(o.seed).shuffle(own)
+            found += own
     return found, asked.result()
 
 

@@ -17,6 +17,7 @@ from benchmarks.chronicle_teacher import Teacher, asked_about, follow, noted, re
 from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
 from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.chronicle_reader import Reader
+from recollect.tasks.made.chronicle_words import FIRST
 from tests.support.play import TOKENIZER
 
 MODEL: Any = SimpleNamespace(tokenizer=TOKENIZER, window=1 << 20)
@@ -91,6 +92,7 @@ def test_the_teacher_looks_up_in_its_quotes_which_letters_count(asked, memory, r
 def test_other_names_change_nothing_but_names():
     task = Chronicle(("overwrite",)).task(4)
     other = renamed(task, Random(0))
+    assert "August" in FIRST and " August" in " ".join(other.chunks)  # a month keeps its name
     reader = Reader()
     for page in other.chunks:
         reader.read(page)
