@@ -71,13 +71,10 @@ def test_the_teacher_quotes_what_a_decision_rests_on():
 @pytest.mark.parametrize(
     ("asked", "memory", "reply"),
     [
-        (
-            "Ada Ash send",
-            "Nothing yet.",
-            "Sent: 3 May. <check>yes</check><update>Ada Ash: 1) 3 May",
-        ),
-        ("Ada Ash send", "Ada Ash: 1) 3 May", "Sent: 3 May. <check>no</check>"),
-        ("Ben Oak send", "Nothing yet.", "Sent: none. <check>no</check>"),
+        ("Ada Ash send", "Nothing yet.", "So sent 3 May. Those sent 3 May. <check>yes</check>"),
+        ("Ada Ash send", "Nothing yet.", "<update>Ada Ash: 1) 3 May</update>"),
+        ("Ada Ash send", "Ada Ash: 1) 3 May", "Those sent 3 May. <check>no</check>"),
+        ("Ben Oak send", "Nothing yet.", "So received 3 May. Those sent none. <check>no</check>"),
         ("Ben Oak receive", "Ben Oak: 1) 9 June", "<update>Ben Oak: 1) 9 June 2) 3 May</update>"),
     ],
 )
