@@ -51,19 +51,22 @@ class Trained:
 def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
     """Return every agent of the plan; all see as many tokens at a time."""
     memory = ("--agent.max-memory-tokens", str(o.memory))
+    answer = ("--agent.max-answer-tokens", str(o.answer))
+    room = str(256 + o.memory)  # a page and a memory: for the passages, and for words beforehand
+    spoken = ("--agent.max-answer-tokens", room)
     rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", "32",
-           "--agent.max-context-tokens", str(256 + o.memory))  # fmt: skip
+           "--agent.max-context-tokens", room, *spoken)  # fmt: skip
 
     def asked(kinds: tuple[str, ...], *agent: str) -> Trained:
         tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
         return Trained(f"chronicle:{','.join(kinds)}", tasks, agent)
 
     known = {
-        "gated": asked(KNOWN, "--agent", "gated", "--agent.no-exit-gate", *memory),
+        "gated": asked(KNOWN, "--agent", "gated", "--agent.no-exit-gate", *memory, *answer),
         "rag": asked(KNOWN, *rag),
-        "full_context": asked(KNOWN, "--agent", "full_context"),
+        "full_context": asked(KNOWN, "--agent", "full_context", *spoken),
         "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid"),
-        "fold": asked(KNOWN, *memory),
+        "fold": asked(KNOWN, *memory, *answer),
     }
     chosen = {name: known[name] for name in o.agents}
     for kind in BABILONG if o.data else ():
@@ -100,7 +103,7 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
         await in_turn(
             o, folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data",
             o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
-            o.answer, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
+            256 + o.memory, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
             "--cache-gib", o.cache_gib, "--out", out, *arguments,
         )  # fmt: skip
         await run(folder / f"{name}-scores.log", *TABLE, out, o.tokens)
@@ -117,8 +120,7 @@ async def one_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -
         return
     await in_turn(
         o, folder / "train.log", *RECOLLECT, "train", "chronicle", "--model.path", o.out / "warm",
-        "--model.lora.rank", o.rank, *agent.tasks, *agent.agent,
-        "--agent.max-answer-tokens", o.answer, "--seed", seed, "--steps", o.steps,
+        "--model.lora.rank", o.rank, *agent.tasks, *agent.agent, "--seed", seed, "--steps", o.steps,
         "--optim.lr", o.lr, "--rollout.tasks", o.tasks, "--rollout.n", o.group,
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
         "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
@@ -151,15 +153,19 @@ async def everything(o: argparse.Namespace) -> None:
             o.warm_up, "--memory", o.memory, "--answer", o.answer, "--lr", o.warm_lr,
         )  # fmt: skip
     o.places = asyncio.Semaphore(o.at_once)
-    async with asyncio.TaskGroup() as group:
-        for name, agent in trained_agents(o).items():
-            for seed in range(o.seeds):
-                group.create_task(one_run(o, name, agent, seed))
-        warmed = argparse.Namespace(**vars(o) | {"longest": 0})
-        group.create_task(untrained(warmed, "warmed", o.out / "warm"))
-        # What comes out of weights that know no form is long, and worth little beyond 1x.
-        before = argparse.Namespace(**vars(warmed) | {"lengths": (1,), "control": False})
-        group.create_task(untrained(before, "before", o.model))
+    agents = trained_agents(o)
+    memories = [name for name in agents if name in chronicle_table.MEMORIES]
+    # Updates of one program hold up every single token of another: baselines have their own turn.
+    for names in ([name for name in agents if name not in memories], memories):
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                for seed in range(o.seeds):
+                    group.create_task(one_run(o, name, agents[name], seed))
+    warmed = argparse.Namespace(**vars(o) | {"longest": 0})
+    await untrained(warmed, "warmed", o.out / "warm")
+    # What comes out of weights that know no form is long, and worth little beyond 1x.
+    before = argparse.Namespace(**vars(warmed) | {"lengths": (1,), "control": False})
+    await untrained(before, "before", o.model)
 
 
 async def show(o: argparse.Namespace) -> None:
@@ -227,15 +233,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after this time, and pack")
     parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
     numbers = {
-        "seeds": 3, "steps": 40, "tasks": 16, "group": 8, "tokens": 4096, "n": 86, "far": 43,
-        "longest": 1_000_000, "longest-tasks": 6, "warm-up": 2304, "rank": 8, "memory": 416,
+        "seeds": 3, "steps": 30, "tasks": 32, "group": 8, "tokens": 4096, "n": 86, "far": 43,
+        "longest": 1_000_000, "longest-tasks": 6, "warm-up": 2304, "rank": 0, "memory": 416,
         "answer": 24, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 9,
     }  # fmt: skip
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
-    parser.add_argument("--curriculum", type=int, nargs="+", default=(1, 2))
-    parser.add_argument("--lr", type=float, default=2e-4)
+    parser.add_argument("--curriculum", type=int, nargs="+", default=(1,))
+    parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--warm-lr", type=float, default=4e-4)
     parser.add_argument("--cache-gib", type=float, default=5.0)
     parser.add_argument("--no-control", dest="control", action="store_false")

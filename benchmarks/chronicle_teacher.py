@@ -8,7 +8,7 @@ decides whether a page changes the memory, it quotes what the page says about th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.agents.base import Agent
@@ -17,7 +17,12 @@ from recollect.agents.fold import FoldAgent
 from recollect.agents.gated import GatedAgent
 from recollect.agents.rag import RagAgent
 from recollect.tasks.made.chronicle import Kind
-from recollect.tasks.made.chronicle_reader import Reader, statements
+from recollect.tasks.made.chronicle_reader import (
+    Reader,
+    Statement,
+    found_statements,
+    statements,
+)
 
 NOTHING = "Nothing yet."
 FIELDS = {
@@ -36,12 +41,13 @@ def agents(
     """Return what is trained, and on which kinds of question."""
     fold = FoldAgent(None, memory, answer)
     every = (*KNOWN, "blind")
-    rag = RagAgent("bm25", 32, 20, 256 + memory, answer)
+    room = 256 + memory  # a page and a memory: for the passages, and for words before an answer
+    rag = RagAgent("bm25", 32, 20, room, room)
     return {
         "fold": (fold, KNOWN),
         "fold_blind": (replace(fold, max_memory_tokens=blind_memory), ("blind",)),
         "gated": (GatedAgent(None, memory, answer, exit_gate=False), KNOWN),
-        "full_context": (FullContextAgent(max_answer_tokens=answer), every),
+        "full_context": (FullContextAgent(max_answer_tokens=room), every),
         "rag": (rag, every),
     }
 
@@ -100,17 +106,17 @@ def noted(reader: Reader, question: str) -> str:
 PLACES = ("set", "refused", "cancel", "exchange")
 
 
-def follow(page: str, reader: Reader, question: str) -> list[str]:
-    """Take in what a page says about those who matter, and return it word for word.
+def follow(told: Iterable[Statement], reader: Reader, question: str) -> list[str]:
+    """Take in what a text says about those who matter, and return it word for word.
 
     Whoever has a thing matters from then on: what a chronicle asks about comes later.
     """
     kind, name = asked_about(question)
-    if kind == "all":
-        reader.read(page)
-        return []
     quotes = []
-    for statement in statements(page):
+    for statement in told:
+        if kind == "all":
+            reader.take(statement)
+            continue
         said = statement.fields
         person = reader.keepers.get(name) if kind == "kept" else name
         forms = ("letter",) if kind in ("sent", "received") else PLACES
@@ -151,17 +157,28 @@ class Teacher:
         """Write the next memory, or the answer."""
         question = shown(prompt, "problem")
         if "<section>" not in prompt:
-            return f"\\boxed{{{self.known[question]}}}"
+            quotes = [] if "<memory>" in prompt else self.looked_up(prompt, question)
+            return " ".join([*quotes, f"\\boxed{{{self.known[question]}}}"])
         memory = shown(prompt, "memory")
-        page = shown(prompt, "section")
         reader = recall(memory, question)
-        quotes = follow(page, reader, question)
+        quotes = follow(statements(shown(prompt, "section")), reader, question)
         new = noted(reader, question)
         if not self.gated:
             return new
         changed = new not in (memory, NOTHING)
         gates = f"<check>yes</check><update>{new}</update>" if changed else "<check>no</check>"
         return " ".join([*quotes, *letters(quotes, question), gates])
+
+    def looked_up(self, prompt: str, question: str) -> list[str]:
+        """Quote what a text or passages say, as a reader of pages does; nothing for four questions.
+
+        What does not lead to the answer is no example of reading.
+        """
+        reader = Reader()
+        quotes = follow(found_statements(prompt), reader, question)
+        if asked_about(question)[0] == "all" or reader.answer(question) != self.known[question]:
+            return []
+        return [*quotes, *letters(quotes, question), *([noted(reader, question)] if quotes else [])]
 
 
 def shown(prompt: str, name: str) -> str:

@@ -16,7 +16,7 @@ from benchmarks import chronicle, chronicle_table
 from benchmarks.chronicle_teacher import Teacher, asked_about, follow, noted, recall
 from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
 from recollect.tasks.made.chronicle import Chronicle
-from recollect.tasks.made.chronicle_reader import Reader
+from recollect.tasks.made.chronicle_reader import Reader, statements
 from recollect.tasks.made.chronicle_words import FIRST
 from tests.support.play import TOKENIZER
 
@@ -56,7 +56,7 @@ PAGE = (
 
 def test_the_teacher_quotes_what_a_decision_rests_on():
     def of(question: str) -> list[str]:
-        return follow(PAGE, Reader(), question)
+        return follow(statements(PAGE), Reader(), question)
 
     assert of("Where does Ada Ash live now?") == ["Ada Ash has moved to Calby."]
     letters = ["On 3 May Ada Ash wrote to Ben Oak."]
@@ -86,6 +86,14 @@ def test_the_teacher_looks_up_in_its_quotes_which_letters_count(asked, memory, r
     assert said.startswith("On 3 May Ada Ash wrote to Ben Oak. ") and reply in said
 
 
+def test_the_teacher_of_passages_quotes_too_where_they_lead_to_the_answer():
+    asked = "Where does Ada Ash live now?"
+    prompt = f"<problem>\n{asked}\n</problem>\n{PAGE[8:70]}\n\n... It is false that Ada Ash has"
+    right, wrong = (Teacher({asked: town}).reply(prompt) for town in ("Calby", "Penham"))
+    assert right == "Ada Ash has moved to Calby. Ada Ash: Calby \\boxed{Calby}"
+    assert wrong == "\\boxed{Penham}"
+
+
 def test_other_names_change_nothing_but_names():
     task = Chronicle(("overwrite",)).task(4)
     other = renamed(task, Random(0))
@@ -107,7 +115,7 @@ def test_a_memory_of_the_teacher_carries_all_that_is_needed(kind):
     memory = ""
     for page in task.chunks:
         reader = recall(memory, known)
-        follow(page, reader, known)
+        follow(statements(page), reader, known)
         memory = noted(reader, known)
     for question in task.questions:
         reader = recall(memory, known)

@@ -59,10 +59,19 @@ def statements(page: str) -> Iterator[Statement]:
         found = _STATEMENT.match(page, at)
         if not found:
             raise ValueError(f"a chronicle does not say {page[at : at + 80]!r}")
-        number = str(found.lastgroup)[1:]
-        form, names = _NAMED[int(number)]
-        yield Statement(form, {name: found[name + number] for name in names}, found[0])
+        yield _statement(found)
         at = found.end() + 1
+
+
+def found_statements(text: str) -> Iterator[Statement]:
+    """Find the statements in any text, such as passages cut out of pages; the rest is skipped."""
+    return map(_statement, _STATEMENT.finditer(text))
+
+
+def _statement(found: re.Match[str]) -> Statement:
+    number = str(found.lastgroup)[1:]
+    form, names = _NAMED[int(number)]
+    return Statement(form, {name: found[name + number] for name in names}, found[0])
 
 
 @dataclass
