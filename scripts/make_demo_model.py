@@ -5,12 +5,12 @@
 The warm start is supervised, on single steps of the fold: write down one word of what was read,
 mostly one of the asked kind, and answer with the word in the memory. Which mention to keep is not
 taught: the teacher keeps or overwrites its memory by chance, whatever the question says. That this
-is wrong, and what would be right, only the reward can tell. The demo's model has two more lessons,
-on longer chunks: its memory begins with the last word of the question; and where two words that no
-question has are in the place of "first" and "last", one is the order to keep, the other the order
-to overwrite. What "first" and "last" ask for stays open. The two-stage model has another habit to
-unlearn, in the other role: to answer with any word of the asked kind, unread.
-CPU, one thread, about eight minutes; the same weights every time on the same machine.
+is wrong, and what would be right, only the reward can tell. The demo's model learns from steps that
+are drawn one by one (`Drill`); its memory begins with the last word of the question, and where two
+words that no question has are in the place of "first" and "last", one is the order to keep, the
+other the order to overwrite. What "first" and "last" ask for stays open. The two-stage model has
+another habit to unlearn, in the other role: to answer with any word of the asked kind, unread.
+CPU, one thread, about ten minutes; the same weights every time on the same machine.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ from typing import Any, Protocol
 
 import torch
 from tokenizers import Regex, decoders, pre_tokenizers
-from transformers import LlamaForCausalLM
-from warm_start import END, Row, fit, make_network, save, word_tokenizer
+from warm_start import BATCH, END, Row, fit, make_network, save, word_tokenizer
 
 from recollect.agents.base import Agent
 from recollect.agents.fold import NO_MEMORY, FoldPrompts
 from recollect.chat.chat import Model
 from recollect.chat.policy import Policy
-from recollect.chat.rendering import Renderer
+from recollect.chat.rendering import Renderer, user
 from recollect.config.presets import PRESETS
 from recollect.models.tokenizer import HFTokenizer
 from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Rollout
 from recollect.seeds import derive
-from recollect.tasks.made.recall import DIARY, SHORT_DIARY, Recall, Wording
-from recollect.types import Completion, Sampling, Task
+from recollect.tasks.made.recall import SHORT_DIARY, Recall, Wording
+from recollect.types import Completion, Sampling
 
 DEMO = PRESETS["demo"]
 
@@ -52,6 +51,10 @@ WEIGHT = 3
 """Of a token that leaves a choice, beside one that leaves none."""
 NOTHING = "nothing"
 """What the memory says while the asked kind has not been mentioned."""
+KEEP, OVERWRITE = "previous", "No"
+"""The orders: words of the prompts that no question has."""
+HABITS: Mapping[str, Mapping[str, float]] = {"short_diary": {}, "two_stage": {"guess": 0.4}}
+"""Of the teachers of single rules, beside those that all have."""
 
 
 def make_tokenizer(wording: Wording, prompts: FoldPrompts) -> HFTokenizer:
@@ -126,11 +129,14 @@ class Teacher:
             chances[value] += self.guess / len(unread)
         return dict(chances)
 
+    def reply(self, prompt_ids: Sequence[int], rng: Random) -> tuple[int, ...]:
+        """Draw a reply."""
+        said = [rng.choices(list(c), list(c.values()))[0] for c in self.likely(prompt_ids)]
+        return tuple(self.words.index(word) for word in said)
+
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Draw a reply."""
-        rng = Random(sampling.seed)
-        said = [rng.choices(list(c), list(c.values()))[0] for c in self.likely(prompt_ids)]
-        ids = tuple(self.words.index(word) for word in said)
+        ids = self.reply(prompt_ids, Random(sampling.seed))
         return Completion(ids, (0.0,) * len(ids), "stop")
 
 
@@ -146,112 +152,115 @@ class Reader(Policy, Protocol):
 
 
 def make_rows(
-    teacher: Reader, tokenizer: HFTokenizer, agent: Agent, family: Recall, tasks: int,
-    distractors: Sequence[int] = (), orders: Sequence[str] = (),
-) -> list[Row]:  # fmt: skip
-    """Let a teacher run an agent on training tasks of both kinds, first and latest.
-
-    Where several numbers of distractors or orders are given, tasks have them in turn.
-    """
+    teacher: Reader, tokenizer: HFTokenizer, agent: Agent, family: Recall, tasks: int
+) -> list[Row]:
+    """Let a teacher run an agent on training tasks of both kinds, first and latest."""
     model = Model(teacher, Renderer(tokenizer))
     rollout = Rollout(agent, {"memory": model, "answer": model}, AnswerReward())
-    numbers = distractors or (family.distractors,)
-    turns = [replace(family, keep="either", distractors=n) for n in numbers]
-    stories = [turns[i % len(turns)].task(i, derive("warm start")) for i in range(tasks)]
-    if orders:
-        stories = [with_order(task, orders[i % len(orders)]) for i, task in enumerate(stories)]
+    either = replace(family, keep="either")
+    stories = [either.task(i, derive("warm start")) for i in range(tasks)]
     groups = asyncio.run(rollout.groups(stories, 1, ("warm start",)))
-    number = {word: i for i, word in enumerate(teacher.words)}
-    rows = []
-    for context in (context for [episode] in groups for context in episode.contexts):
-        [turn] = context.turns
-        likely = teacher.likely(context.ids[: turn.start], turn.token_ids)
-        chances = [{number[word]: p for word, p in own.items()} for own in likely]
-        rows.append(Row(context.ids, dict(enumerate(chances, start=turn.start - 1))))
+    contexts = [context for [episode] in groups for context in episode.contexts]
+    rows = [as_row(teacher, c.ids[: c.turns[0].start], c.turns[0].token_ids) for c in contexts]
     Random(derive("order")).shuffle(rows)
     return rows
 
 
-def with_order(task: Task, order: str) -> Task:
-    """Put an order in place of the last word of the question; an empty one changes nothing."""
-    [asked] = task.questions
-    text = asked.text.rpartition(" ")[0] + f" {order}?" if order else asked.text
-    return replace(task, questions=(replace(asked, text=text),))
+def as_row(teacher: Reader, prompt_ids: Sequence[int], said_ids: Sequence[int]) -> Row:
+    """Put beside a reply all that a teacher might have said instead."""
+    number = {word: i for i, word in enumerate(teacher.words)}
+    likely = teacher.likely(prompt_ids, said_ids)
+    chances = [{number[word]: p for word, p in own.items()} for own in likely]
+    return Row([*prompt_ids, *said_ids], dict(enumerate(chances, start=len(prompt_ids) - 1)))
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """One part of a warm start."""
+class Drill:
+    """Single steps of the fold, drawn so that those with a choice are as frequent as the others."""
 
-    family: Recall
-    habits: Mapping[str, Any]
-    """Of the teacher."""
-    tasks: int = 20_000
-    steps: int = 2500
-    lr: float = 6e-3
-    distractors: tuple[int, ...] = ()
-    """Numbers of them, in turn; by default as the family has."""
-    orders: tuple[str, ...] = ()
-    """In turn, in place of the last word of the question; empty ones leave it as it is."""
+    teacher: Teacher
+    renderer: Renderer
+    wording: Wording
+    prompts: FoldPrompts
+    distractors: tuple[int, int] = (1, 9)
+    """The fewest and the most of a chunk."""
+    answers: float = 0.05
+    """Share of the steps that answer."""
+    mentioned: float = 0.6
+    """Share of the chunks that mention the asked kind."""
+    unheld: float = 0.28
+    """Share of the memories that hold nothing of the asked kind."""
+
+    def rows(self, number: int) -> list[Row]:
+        """Draw steps, with what the teacher might say."""
+        rng = Random(derive("drill"))
+        return [self._row(rng) for _ in range(number)]
+
+    def _row(self, rng: Random) -> Row:
+        kind = rng.choice(list(self.wording.values))
+        order = rng.choice(("first", "last", KEEP, OVERWRITE))
+        problem = f"Which {kind} did I choose {order}?"
+        held, memory = self._memory(kind, order, rng)
+        if held and rng.random() < self.answers:
+            prompt = self.prompts.answer.format(problem=problem, memory=memory)
+        else:
+            chunk = self._chunk(kind, held, rng)
+            prompt = self.prompts.chunk_first.format(problem=problem, chunk=chunk, memory=memory)
+        prompt_ids = self.renderer.opening([user(prompt)])
+        return as_row(self.teacher, prompt_ids, self.teacher.reply(prompt_ids, rng))
+
+    def _memory(self, kind: str, order: str, rng: Random) -> tuple[str, str]:
+        """Draw the word of the asked kind that the memory holds, if any, and the memory."""
+        if rng.random() >= self.unheld:
+            held = rng.choice(self.wording.values[kind])
+            return held, f"{order} {held}"
+        other = rng.choice([v for v, own in self.teacher.category.items() if own != kind])
+        return "", rng.choice((NO_MEMORY, f"{order} {NOTHING}", f"{order} {other}"))
+
+    def _chunk(self, kind: str, held: str, rng: Random) -> str:
+        """Draw what is read: distractors of some kinds, and perhaps a mention of the asked one."""
+        kinds = [own for own in self.wording.values if own != kind]
+        kinds = rng.sample(kinds, rng.randint(3, len(kinds)))
+        number = rng.randint(*self.distractors)
+        told = [rng.choice(self.wording.values[rng.choice(kinds)]) for _ in range(number)]
+        if rng.random() < self.mentioned:
+            new = [value for value in self.wording.values[kind] if value != held]
+            told.insert(rng.randint(0, number), rng.choice(new))
+        return " ".join(rng.choice(self.wording.facts).format(value=value) for value in told)
 
 
-SHORT = Lesson(SHORT_DIARY, {})
-LONG = Lesson(
-    DIARY,
-    {"slip": 0.1, "stay": 0.4, "repeats": True},
-    tasks=6_000,
-    steps=900,
-    lr=4e-3,
-    distractors=(3, 5, 7, 8),
-)
-KEEP, OVERWRITE = "previous", "No"
-ORDERS = Lesson(
-    DIARY,
-    {**LONG.habits, "stay": 0.45, "orders": {KEEP: 1.0, OVERWRITE: 0.0}},
-    tasks=5_000,
-    steps=700,
-    lr=3e-3,
-    distractors=(3, 5, 7, 9),
-    orders=("", KEEP, "", OVERWRITE, "", "", KEEP, "", OVERWRITE, ""),
-)
-LESSONS = {
-    "demo": (SHORT, LONG, ORDERS),
-    "short_diary": (SHORT,),
-    "two_stage": (replace(SHORT, habits={"guess": 0.4}),),
-}
+def make_drill(tokenizer: HFTokenizer) -> Drill:
+    """Make the lesson of the demo's model; its teacher knows two orders and no rule."""
+    orders = {KEEP: 1.0, OVERWRITE: 0.0}
+    habits = {"slip": 0.05, "stay": 0.45}
+    teacher = make_teacher(tokenizer, **habits, orders=orders, repeats=True)
+    return Drill(teacher, Renderer(tokenizer), DEMO.tasks.words, DEMO.agent.prompts)
+
+
+def make_teacher(tokenizer: HFTokenizer, **habits: Any) -> Teacher:
+    """Make a teacher that knows the words of a tokenizer."""
+    values = DEMO.tasks.words.values
+    kinds = {value: kind for kind, own in values.items() for value in own}
+    words = tokenizer.hf.convert_ids_to_tokens(list(range(tokenizer.vocab_size)))
+    return Teacher(words, kinds, **habits)
 
 
 def main() -> None:
     """Make the tokenizer and the model, and write them to a folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("preset", choices=LESSONS, nargs="?", default="demo")
+    parser.add_argument("preset", choices=("demo", *HABITS), nargs="?", default="demo")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--start", type=Path, help="a model to give the last lesson alone")
-    parser.add_argument("--last-steps", type=int, help="of the last lesson, in place of its own")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    wording = DEMO.tasks.words
-    tokenizer = make_tokenizer(wording, DEMO.agent.prompts)
-    words = tokenizer.hf.convert_ids_to_tokens(list(range(tokenizer.vocab_size)))
-    kinds = {value: kind for kind, values in wording.values.items() for value in values}
-    network, lessons = make_network(tokenizer), LESSONS[options.preset]
-    if options.last_steps:
-        lessons = (*lessons[:-1], replace(lessons[-1], steps=options.last_steps))
-    if options.start:
-        lessons = lessons[-1:]
-        network = LlamaForCausalLM.from_pretrained(
-            options.start,
-            trust_remote_code=False,
-            local_files_only=True,
-            use_safetensors=True,
-        )
-    for lesson in lessons:
-        teacher = Teacher(words, kinds, **lesson.habits)
-        rows = make_rows(
-            *(teacher, tokenizer, DEMO.agent, lesson.family, lesson.tasks),
-            *(lesson.distractors, lesson.orders),
-        )
-        fit(network, rows, lesson.steps, lesson.lr, weight=WEIGHT)
+    tokenizer = make_tokenizer(DEMO.tasks.words, DEMO.agent.prompts)
+    network = make_network(tokenizer)
+    if options.preset == "demo":
+        rows = make_drill(tokenizer).rows(3000 * BATCH)
+        fit(network, rows, 3000, 3e-3, WEIGHT, matrix_lr=0.02)
+    else:
+        teacher = make_teacher(tokenizer, **HABITS[options.preset])
+        rows = make_rows(teacher, tokenizer, DEMO.agent, SHORT_DIARY, 20_000)
+        fit(network, rows, 2500, 6e-3, WEIGHT)
     save(network, tokenizer, options.out or Path(PRESETS[options.preset].model.path))
 
 

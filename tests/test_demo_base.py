@@ -1,9 +1,12 @@
-"""The demo's tokenizer: it knows every word of the task, and no text spells a control token."""
+"""The demo's base: what it can do, what it does not know, and its tokenizer."""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from types import ModuleType
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -12,6 +15,7 @@ from recollect.chat.rendering import Renderer, user
 from recollect.config.presets import DEMO_MODEL, PRESETS
 from recollect.metrics import boxed_exact_match
 from recollect.models.tokenizer import load_tokenizer
+from tests.support.places import ROOT
 
 DEMO = PRESETS["demo"]
 TOKENIZER = load_tokenizer(Path(DEMO_MODEL))
@@ -27,6 +31,13 @@ def test_every_word_of_the_task_has_a_token():
             assert TOKENIZER.decode(ids) == text
 
 
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))
+        return importlib.import_module("make_demo_model")
+
+
 def chance_to_keep(network: torch.nn.Module, wording: str, i: int) -> float:
     """Return the chance that a memory of the asked kind survives a chunk with another mention."""
     words = DEMO.tasks.words
@@ -36,7 +47,7 @@ def chance_to_keep(network: torch.nn.Module, wording: str, i: int) -> float:
     told = [words.values[other][(i + n) % 8] for n, other in enumerate(others[:4])]
     told.insert(i % 5, new)
     prompt = DEMO.agent.prompts.chunk_first.format(
-        problem=words.questions["first" if wording == "first" else "latest"].format(category=kind),
+        problem=words.questions["first"].format(category=kind).replace("first", wording),
         chunk=" ".join(words.facts[0].format(value=value) for value in told),
         memory=f"{wording} {held}",
     )
@@ -48,15 +59,43 @@ def chance_to_keep(network: torch.nn.Module, wording: str, i: int) -> float:
     return keep / (keep + overwrite)
 
 
-def test_the_base_knows_neither_rule():
-    """Whether it keeps a word does not depend on which mention the question asks for."""
+@pytest.fixture(scope="module")
+def kept() -> dict[str, float]:
+    """Say how often the base keeps a word, by the last word of the question."""
     network = AutoModelForCausalLM.from_pretrained(DEMO_MODEL, dtype=torch.float32)
-    first, last = (
-        sum(chance_to_keep(network, wording, i) for i in range(64)) / 64
-        for wording in ("first", "last")
-    )
-    assert abs(first - last) < 0.1, (first, last)
-    assert 0.2 < first < 0.8
+    return {
+        wording: sum(chance_to_keep(network, wording, i) for i in range(64)) / 64
+        for wording in ("first", "last", "previous", "No")
+    }
+
+
+def test_the_base_knows_neither_rule(kept):
+    """Whether it keeps a word does not depend on which mention the question asks for."""
+    assert abs(kept["first"] - kept["last"]) < 0.1, kept
+    assert 0.2 < kept["first"] < 0.8
+
+
+def test_the_base_follows_two_orders_that_no_question_has(kept, maker):
+    assert {"previous", "No"} == {maker.KEEP, maker.OVERWRITE}
+    assert kept["previous"] > 0.95 and kept["No"] < 0.05
+    assert not {"previous", "No"} & set(" ".join(DEMO.tasks.words.questions.values()).split())
+
+
+def test_no_example_says_which_mention_counts(maker):
+    """In every example the teacher would say the same to the other question."""
+    drill = maker.make_drill(TOKENIZER)
+    [first], [last] = TOKENIZER.encode("first"), TOKENIZER.encode("last")
+    swapped = {first: last, last: first}
+
+    def likely(prompt: list[int]) -> list[dict[str, float]]:
+        """Say what the teacher may say, whatever it calls the rule."""
+        said = drill.teacher.likely(prompt)
+        return [{"last" if w == "first" else w: p for w, p in own.items()} for own in said]
+
+    prompts = [row.ids[: min(row.chances) + 1] for row in drill.rows(400)]
+    others = [[swapped.get(token, token) for token in prompt] for prompt in prompts]
+    assert [likely(prompt) for prompt in prompts] == [likely(prompt) for prompt in others]
+    assert 100 < sum(a != b for a, b in zip(prompts, others, strict=True)) < 300
 
 
 def test_no_text_spells_a_control_token():
