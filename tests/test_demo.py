@@ -35,8 +35,8 @@ def test_reward_alone_decides_which_mention_is_kept(tmp_path):
     # in half of the other tasks.
     blind = sum(1 + (mentions(task) == 1) for task in demo.tasks.tasks(256, 0, "test")) / 512
     assert before["val/accuracy"] < blind + 0.05 < 0.8
-    assert after["val/low"] > blind + 0.05
-    assert outcome.distractors[2].mean > after["val/accuracy"] - 0.2
+    assert after["val/low"] > 0.85
+    assert outcome.distractors[2].mean > after["val/accuracy"] - 0.1
     assert after["episodes/failed"] == 0
 
 

@@ -48,8 +48,8 @@ def test_the_picture_is_small_whole_and_loads_nothing(recorder):
     assert re.findall(r"https?://[^\"' )]+", drawn) == ["http://www.w3.org/2000/svg"]
     text = "".join(ElementTree.fromstring(drawn).itertext()).replace("\xa0", " ")
     assert "Report card: demo" in text and "recollect eval runs/demo" in text
-    # The README says under it that it is of the shorter form, which was the demo when it was drawn.
-    [row] = re.findall(r"\| `recollect train short_diary` \|.*", (ROOT / "README.md").read_text())
-    before, after, long = re.findall(r"\| (0\.\d+),", row)
+    # It is of the run that is the first of the README's row.
+    [row] = re.findall(r"\| `make demo` \|.*", (ROOT / "README.md").read_text())
+    before, after, long, crowded = re.findall(r"\| ([01]\.\d+),", row)
     assert re.search(rf"before +{before}", text) and re.search(rf"after +{after}", text)
-    assert re.search(rf"16x +{long}", text)
+    assert re.search(rf"16x +{long}", text) and re.search(rf"2x distractors +{crowded}", text)

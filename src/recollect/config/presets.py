@@ -61,12 +61,12 @@ PRESETS: dict[str, TrainConfig] = {
         reward=AnswerReward("boxed_match"),
         rollout=RolloutConfig(tasks=32, n=8),
         loss=LossConfig(kl_coef=0.0),
-        optim=OptimConfig(lr=1e-3, warmup_steps=10, weight_decay=0.0),
+        optim=OptimConfig(lr=5e-4, warmup_steps=10, weight_decay=0.0),
         updates_per_step=4,
         val=ValidationConfig(
             tasks=512, lengths=(1, 2, 4, 8, 16), length_tasks=512, distractors=(2,)
         ),
-        steps=120,
+        steps=80,
         test_freq=20,
         save_freq=20,
     ),
