@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from recollect.errors import UserError
 from recollect.packaging import install
@@ -14,6 +14,7 @@ from recollect.runs.stopping import heard, status_of
 if TYPE_CHECKING:
     from recollect.config.train import TrainConfig
 
+Options = TypeVar("Options")
 DESCRIPTIONS = {
     "train": """Train an agent, starting from the settings of preset {preset}.
 
@@ -57,6 +58,16 @@ def find_package(name: str) -> None:
         raise ImportError(f"No module named {name!r}", name=name)
 
 
+def read_options(kind: type[Options], args: Sequence[str], verb: str) -> Options:
+    """Read the settings of a verb, a dataclass, from its words."""
+    with importing():
+        import tyro
+
+    # Help comes from docstrings. To look for comments too would double the time this takes.
+    quick = (tyro.conf.HelptextFromCommentsOff,)
+    return tyro.cli(kind, args=args, prog=f"recollect {verb}", config=quick)
+
+
 def read_config(
     args: list[str], verb: str, default_preset: str, start: TrainConfig | None = None
 ) -> TrainConfig:
@@ -85,6 +96,6 @@ def read_config(
         args=args,
         prog=f"recollect {verb} {name}",
         description=f"{DESCRIPTIONS[verb].format(preset=name)} {CHOOSING}",
-        config=(tyro.conf.AvoidSubcommands,),
+        config=(tyro.conf.AvoidSubcommands, tyro.conf.HelptextFromCommentsOff),
         registry=settings_registry(),
     ).config

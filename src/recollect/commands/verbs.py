@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from recollect.commands.arguments import find_package, importing, read_config
+from recollect.commands.arguments import find_package, importing, read_config, read_options
 from recollect.errors import UserError
 from recollect.foreign import shown
 
@@ -110,24 +110,20 @@ def evaluate(args: list[str]) -> int:
     with importing():
         import shlex
 
-        import tyro
-
         from recollect.commands.evaluate import run_eval
         from recollect.evaluation.options import EvalOptions
 
-    options = tyro.cli(EvalOptions, args=args, prog="recollect eval")
+    options = read_options(EvalOptions, args, "eval")
     return run_eval(options, shlex.join(["recollect", "eval", *args]))
 
 
 def ask(args: list[str]) -> int:
     """Read files and answer questions about them."""
     with importing():
-        import tyro
-
         from recollect.commands.ask_options import AskOptions, words_first
         from recollect.commands.ask_texts import read_texts
 
-    texts = read_texts(tyro.cli(AskOptions, args=words_first(args), prog="recollect ask"))
+    texts = read_texts(read_options(AskOptions, words_first(args), "ask"))
     with importing():  # only now: it takes seconds, and the first line does not need it
         from recollect.commands.ask import run_ask
 
@@ -139,8 +135,6 @@ def replay(args: list[str]) -> int:
     with importing():
         from pathlib import Path
 
-        import tyro
-
         from recollect.commands.evaluate import run_replay
         from recollect.commands.run_scores import is_run_folder, replay_run
         from recollect.display import open_console
@@ -149,7 +143,7 @@ def replay(args: list[str]) -> int:
     if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
         raise UserError("replay needs a folder", "type recollect replay FOLDER")
     folder = "" if args[0].startswith("-") else args.pop(0)
-    options = tyro.cli(ReplayOptions, args=args, prog="recollect replay FOLDER")
+    options = read_options(ReplayOptions, args, "replay FOLDER")
     if is_run_folder(Path(folder)):
         return replay_run(Path(folder), split_names(options.metrics), open_console())
     return run_replay(Path(folder), options)
@@ -158,21 +152,17 @@ def replay(args: list[str]) -> int:
 def judge_check(args: list[str]) -> int:
     """Measure how often a judge errs on labelled answers."""
     with importing():
-        import tyro
-
         from recollect.commands.evaluate import JudgeCheckOptions, run_judge_check
 
-    return run_judge_check(tyro.cli(JudgeCheckOptions, args=args, prog="recollect judge-check"))
+    return run_judge_check(read_options(JudgeCheckOptions, args, "judge-check"))
 
 
 def serve(args: list[str]) -> int:
     """Serve a checkpoint to OpenAI's clients, with an agent before it for what does not fit."""
     with importing():
-        import tyro
-
         from recollect.endpoint.settings import EndpointConfig
 
-    config = tyro.cli(EndpointConfig, args=args, prog="recollect serve")
+    config = read_options(EndpointConfig, args, "serve")
     if config.agent:
         with importing("serving", "serve" if config.upstream else "local,serve"):
             import starlette
@@ -193,11 +183,9 @@ def serve(args: list[str]) -> int:
 def mcp(args: list[str]) -> int:
     """Offer a user's memory to an MCP client."""
     with importing():
-        import tyro
-
         from recollect.commands.mcp import McpOptions, run_mcp
 
-    return run_mcp(tyro.cli(McpOptions, args=args, prog="recollect mcp"))
+    return run_mcp(read_options(McpOptions, args, "mcp"))
 
 
 def report(args: list[str]) -> int:
@@ -225,11 +213,9 @@ def report(args: list[str]) -> int:
 def stages(args: list[str]) -> int:
     """Train one role while the other is fixed, and swap."""
     with importing():
-        import tyro
-
         from recollect.commands.stages.file import StagesOptions, read_plan
 
-    options = tyro.cli(StagesOptions, args=args, prog="recollect stages")
+    options = read_options(StagesOptions, args, "stages")
     plan = read_plan(options)
     if options.dry_run:
         with importing():
@@ -256,12 +242,10 @@ def data(args: list[str]) -> int:
 def doctor(args: list[str]) -> int:
     """Show what is installed and what is missing."""
     with importing():
-        import tyro
-
         from recollect.commands.doctor import DoctorOptions, doctor
         from recollect.display import open_console
 
-    options = tyro.cli(DoctorOptions, args=args, prog="recollect doctor")
+    options = read_options(DoctorOptions, args, "doctor")
     if options.engine == "verl":
         with importing():
             from recollect.commands.cluster_doctor import doctor_verl
@@ -287,11 +271,9 @@ def runs(args: list[str]) -> int:
 def view(args: list[str]) -> int:
     """Look at runs and evaluations in a page."""
     with importing():
-        import tyro
-
         from recollect.commands.view import ViewOptions, run_view
 
-    options = tyro.cli(ViewOptions, args=args, prog="recollect view")
+    options = read_options(ViewOptions, args, "view")
     if options.export is None:
         with importing("the viewer's server", "view"):
             import starlette  # noqa: F401
@@ -302,14 +284,10 @@ def view(args: list[str]) -> int:
 def compare(args: list[str]) -> int:
     """Compare two evaluations or checkpoints, paired by task."""
     with importing():
-        import tyro
-
         from recollect.commands.view import CompareOptions, run_compare
         from recollect.display import open_console
 
-    return run_compare(
-        tyro.cli(CompareOptions, args=args, prog="recollect compare"), open_console()
-    )
+    return run_compare(read_options(CompareOptions, args, "compare"), open_console())
 
 
 VERBS: dict[str, Callable[[list[str]], int]] = {

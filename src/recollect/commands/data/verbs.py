@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from recollect.commands.arguments import read_options
 from recollect.errors import UserError
 
 Verb = tuple[type, Callable[[Any, Console], int]]
@@ -16,8 +17,6 @@ Verb = tuple[type, Callable[[Any, Console], int]]
 
 def run_data(args: list[str], console: Console) -> int:
     """Do what the first word says with the settings that follow."""
-    import tyro
-
     if args[:1] in (["--help"], ["-h"]):
         _print_help(console)
         return 0
@@ -25,7 +24,7 @@ def run_data(args: list[str], console: Console) -> int:
         what = f"there is no data {args[0]!r}" if args else "data needs to know what to make"
         raise UserError(what, f"choose from {', '.join(VERBS)}; --help lists the settings of each")
     settings, run = VERBS[args[0]]()
-    return run(tyro.cli(settings, args=args[1:], prog=f"recollect data {args[0]}"), console)
+    return run(read_options(settings, args[1:], f"data {args[0]}"), console)
 
 
 def _print_help(console: Console) -> None:
