@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config.presets import DEMO_MODEL
+from recollect.engines.verl.start_times import read_parts
 
 RECOLLECT = (sys.executable, "-m", "recollect")
 RUNS = ("embedded", "vllm", "own", "curator", "memory", "killed")
@@ -160,6 +161,22 @@ def line(options: argparse.Namespace, name: str) -> str:
     )
 
 
+def starts(options: argparse.Namespace) -> str:
+    """Lay out where each run's start went, in seconds."""
+    found = {name: dict(read_parts(options.out / name)) for name in options.only}
+    found = {name: parts for name, parts in found.items() if parts}
+    names = list(dict.fromkeys(part for parts in found.values() for part in parts))
+    lines = [
+        f"| seconds to the first rollout | {' | '.join(found)} |",
+        "|" + "---|" * (len(found) + 1),
+    ]
+    for part in names:
+        own = (f"{parts[part]:.1f}" if part in parts else "" for parts in found.values())
+        lines.append(f"| {part} | {' | '.join(own)} |")
+    whole = (f"{sum(parts.values()):.1f}" for parts in found.values())
+    return "\n".join([*lines, f"| in all | {' | '.join(whole)} |"])
+
+
 async def main() -> None:
     """Run what is asked for, at the same time, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -179,6 +196,7 @@ async def main() -> None:
     )
     for name in options.only:
         print(line(options, name))
+    print(starts(options))
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def _sampled(policy: Any) -> Turn:
 
 def _settings(cell: Cell) -> dict[str, Any]:
     """Return vLLM's settings, by the names of its Python interface."""
-    from recollect.sampler.vllm_policy import graph_sizes
+    from recollect.sampler.vllm_graphs import graph_sizes
 
     return {
         "model": cell.model, "dtype": _dtype(cell), "max_model_len": cell.window,

@@ -18,12 +18,12 @@ from recollect.config.rollout import RolloutConfig
 from recollect.errors import BoundaryError, UserError
 from recollect.models.model import LoadedModel, load_model
 from recollect.sampler import vllm_policy
+from recollect.sampler.vllm_graphs import graph_sizes
 from recollect.sampler.vllm_policy import (
     BLOCK,
     SPARE,
     VllmOptions,
     VllmPolicy,
-    graph_sizes,
     held_tokens,
     logprobs_mode,
 )

@@ -10,6 +10,7 @@ import pytest
 from recollect.config.engine import OptimConfig
 from recollect.config.presets import preset
 from recollect.config.rollout import RolloutConfig, ValidationConfig
+from recollect.engines.verl.start_times import SAID, read_parts
 from recollect.runs.episodes import read_episodes
 from recollect.runs.run import read_metrics
 from tests.support.cluster import run
@@ -54,6 +55,17 @@ def test_metrics_are_those_of_the_embedded_engine(folder):
         assert name in row, name
     assert row["contexts/per_episode"] == 4  # three chunks and a question
     assert row["tokens/trained"] == row["tokens/sampled"]
+
+
+def test_the_start_is_laid_out_by_part(folder):
+    parts = dict(read_parts(folder))
+    assert list(parts) == [
+        "settings and tasks", "imports", "Ray and the trainer's process", "the queue",
+        *SAID.values(), "the sampler's weights", "the agents' processes",
+    ]  # fmt: skip
+    assert all(seconds >= 0 for seconds in parts.values())
+    said = folder.with_suffix(".log").read_text(errors="replace")
+    assert "s from the command to the first rollout: settings and tasks" in said
 
 
 def test_what_was_sampled_can_be_read_back(folder):

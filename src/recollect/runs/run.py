@@ -98,7 +98,7 @@ class Run:
             names = sorted(p.name for p in self.folder.iterdir() if not p.name.startswith("."))
             # A kill may come before config.json is written; the rest is what a cluster's run needs.
             ours = {"checkpoints", "code", "episodes", "partner.json", "settings.json"}
-            ours |= {"partner.server.log", "tasks", "train.parquet", "test.parquet"}
+            ours |= {"partner.server.log", "start.jsonl", "tasks", "train.parquet", "test.parquet"}
             if foreign := [name for name in names if name not in ours]:
                 raise UserError(
                     f"{self.folder} is not empty and holds no run (it has {foreign[0]})",

@@ -21,6 +21,7 @@ from recollect.files import refusal
 from recollect.models.merged import merged_weights
 from recollect.models.model import LoadedModel
 from recollect.sampler.dense_cache import keys_of
+from recollect.sampler.vllm_graphs import graph_sizes
 from recollect.sampler.vllm_process import VllmProcess
 from recollect.sampler.vllm_worker import EXTENSION
 from recollect.types import Completion, Sampling
@@ -174,16 +175,6 @@ class VllmPolicy:
             for name, tensor in found.items()
             if name not in tied
         }
-
-
-def graph_sizes(sequences: int) -> list[int]:
-    """Return the numbers of sequences for which vLLM records CUDA graphs, up to all of them.
-
-    Its own choice ends at 512, beyond which every kernel is launched by itself; and it has one
-    for every eighth number, each of which costs time at the start.
-    """
-    few = [n for n in (1, 2, 4, 8, 16, 32) if n < sequences]
-    return [*few, *range(64, sequences, 64), sequences]
 
 
 def logprobs_mode(temperature: float, top_p: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,23 @@ PACKED = "recollect_packed"
 """Our attention for packed rows, by its name among transformers' implementations."""
 HANDED_ON = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", "VERL_ENGINE_DEVICE", "PYTHONPATH")
 """Environment variables that the workers of a cluster need as they are here."""
+
+
+CACHE = "VLLM_DISABLE_COMPILE_CACHE"
+WHOLE_FILES = (2, 10)
+"""The torch from which on compiled files appear whole or not at all."""
+
+
+def compile_cache(torch: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Let vLLM keep what it compiled for the next start, unless the user says otherwise.
+
+    verl forbids it, because engines that started together left torn files behind. This torch writes
+    whole ones, and what is kept halves the start of an engine.
+    """
+    found = tuple(int(part) for part in torch.split("+")[0].split(".")[:2])
+    if CACHE in given:
+        return {CACHE: given[CACHE]}
+    return {CACHE: "0"} if found >= WHOLE_FILES else {}
 
 
 def key_names(config: TrainConfig) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,11 +13,16 @@ from omegaconf import DictConfig, open_dict
 from ray.exceptions import RayError, RayTaskError
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
-from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.utils.config import validate_config
 from verl.utils.device import auto_set_device
 
-from recollect.engines.verl.environment import HANDED_ON, key_names, tracker_variables
+from recollect.engines.verl import start_times
+from recollect.engines.verl.environment import (
+    HANDED_ON,
+    compile_cache,
+    key_names,
+    tracker_variables,
+)
 from recollect.engines.verl.lost import WatchedRunner
 from recollect.engines.verl.run.folder import RunFolder
 from recollect.engines.verl.stop import Stopped
@@ -36,12 +42,16 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
 
     def run(self, config: DictConfig) -> None:
         """Train to the end."""
+        # Here alone: the process that starts this one needs none of it, and waits for its imports.
+        from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+
         from recollect.engines.verl.trainer.trainer import MemoryTrainer
         from recollect.engines.verl.worker.broker import end_run, open_broker
 
         os.environ.update(self.tracked)
         TRAINER_REGISTRY["sync"] = MemoryTrainer
         name = str(config.recollect.run)
+        start_times.mark(Path(name), "Ray and the trainer's process")
         end_run(name)  # what a run of this folder that was killed left open
         if self.keys:
             ray.get(open_broker().keep_keys.remote(name, self.keys))
@@ -57,6 +67,7 @@ class Runner(TaskRunnerV1.__ray_metadata__.modified_class):
 def run(config: DictConfig) -> None:
     """Train, then write the model as Hugging Face's libraries and vLLM load it."""
     refuse(config)
+    start_times.mark(Path(config.recollect.run), "imports")
     auto_set_device(config)
     validate_config(config, need_reference_policy(config), need_critic(config))
     hand_on(config)
@@ -98,6 +109,7 @@ def hand_on(config: DictConfig) -> None:
     Ray's dashboard and verl's output show it, so servers' keys go another way: see `with_keys`.
     """
     given = {name: os.environ[name] for name in HANDED_ON if os.environ.get(name)}
+    given |= compile_cache(version("torch"), os.environ)
     with open_dict(config):
         environment: Any = config.ray_kwargs.ray_init.get("runtime_env") or {}
         environment = {**environment, "env_vars": {**given, **environment.get("env_vars", {})}}

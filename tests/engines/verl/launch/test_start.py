@@ -18,6 +18,7 @@ from recollect.config.rollout import ValidationConfig
 from recollect.engines.verl import stop
 from recollect.engines.verl.environment import key_names, tracker_variables
 from recollect.engines.verl.launch.start import plan_launch, wait_for, write_folder
+from recollect.engines.verl.start_times import read_parts
 from recollect.errors import UserError
 
 
@@ -167,3 +168,27 @@ def test_rows_are_packed_without_flash_attention(monkeypatch, tmp_path):
     assert [a for a in given if key in a] == [f"+{key}=sdpa"]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     assert not [a for a in plan_launch(config, []).arguments if key in a]
+
+
+def test_what_takes_long_at_the_start_is_as_large_as_the_run(tmp_path):
+    """Graphs for the sequences that there are, and agents for the GPUs that there are."""
+    config = small(tmp_path)
+    rollout = "actor_rollout_ref.rollout"
+    sizes, workers = f"{rollout}.cudagraph_capture_sizes", f"{rollout}.agent.num_workers"
+    one = plan_launch(config, ["trainer.n_gpus_per_node=1", "trainer.nnodes=1"])
+    assert one.keys[sizes] == [1, 2, 4, 8, 16, 32, 64, 128, 192, 256] and one.keys[workers] == 2
+    assert f"{sizes}=[1,2,4,8,16,32,64,128,192,256]" in one.arguments
+    given = plan_launch(config, [f"{rollout}.max_num_seqs=1024", f"{workers}=3"])
+    assert given.keys[sizes][-1] == 1024 and given.keys[workers] == 3
+    assert given.arguments.count(f"{workers}=3") == 1
+    rows = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+    assert one.keys[rows] == 2
+    four = plan_launch(config, ["trainer.nnodes=4"])
+    assert four.keys[workers] == 8 and four.keys[rows] == 8
+
+
+def test_a_start_is_timed_from_the_command(tmp_path):
+    plan = plan_launch(small(tmp_path), [])
+    write_folder(plan, time.time() - 5)
+    ((part, seconds),) = read_parts(plan.run)
+    assert part == "settings and tasks" and 5 <= seconds < 60

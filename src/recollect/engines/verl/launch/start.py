@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from types import FrameType
 from recollect import files as disk
 from recollect.config.roles import ROLES
 from recollect.config.train import TrainConfig
-from recollect.engines.verl import stop
+from recollect.engines.verl import start_times, stop
 from recollect.engines.verl.environment import PACKED
 from recollect.engines.verl.launch.flags import Inputs, adopt
 from recollect.engines.verl.launch.shapes import Shape, find_shape
@@ -29,6 +30,7 @@ from recollect.engines.verl.launch.translate import (
     name_of,
     resolved,
     translate,
+    written,
 )
 from recollect.engines.verl.run.folder import placed, prepare
 from recollect.engines.verl.worker.bases import SHARED_MEMORY, sweep
@@ -37,6 +39,7 @@ from recollect.foreign import shown
 from recollect.packaging import install
 from recollect.runs.stopping import heard, status_of
 from recollect.runs.trackers import tracker_environment
+from recollect.sampler.vllm_graphs import graph_sizes
 from recollect.train.wiring import ask_servers
 
 ENTRY = "recollect.engines.verl.main"
@@ -45,6 +48,10 @@ LENGTHS = (
     " recollect eval PRESET --model.path {run}/model"
 )
 ASKED = "{}: stopping after this step, saved; again to stop at once"
+DASHBOARD = "ray_kwargs.ray_init.include_dashboard"
+QUEUE = "transfer_queue.backend.SimpleStorage"
+SEQUENCES = 256
+"""What vLLM continues at once; verl's own default."""
 NEEDED = ("verl", "ray", "transfer_queue")
 ATTENTION = f"{MODEL}.override_config.attn_implementation"
 ULYSSES = f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size"
@@ -90,6 +97,7 @@ def plan_launch(config: TrainConfig, overrides: Sequence[str]) -> Launch:
         whole = resolved(keys, adopted.overrides)
         keys[f"{ROLLOUT}.max_model_len"] = sum(int(whole[name]) for name in sizes)
     keys |= packed_attention(adopted.overrides)
+    keys |= short_start(keys, adopted.overrides)
     arguments = tuple(merged(keys, adopted.overrides))
     found = resolved(keys, adopted.overrides)
     notes = (
@@ -130,14 +138,18 @@ def missing(plan: Launch) -> list[str]:
 
 def check_keys(plan: Launch) -> None:
     """Compose the whole configuration where verl is installed; refuse keys it does not have."""
-    if importlib.util.find_spec("verl") is None or importlib.util.find_spec("hydra") is None:
+    found = importlib.util.find_spec("verl")
+    if found is None or importlib.util.find_spec("hydra") is None:
         return
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
 
+    # As a folder: verl as a package would be imported, with all that it needs.
+    (verl,) = found.submodule_search_locations or [""]
+    where = f"hydra.searchpath={written([Path(verl, 'trainer', 'config').as_uri()])}"
     try:
         with initialize_config_dir(str(Path(__file__).parents[1]), version_base=None):
-            compose("recollect", list(plan.arguments))
+            compose("recollect", [*plan.arguments, where])
     except HydraException as error:
         first = str(error.__cause__ or error).strip().splitlines()[0]
         raise UserError(
@@ -152,6 +164,28 @@ def packed_attention(overrides: Sequence[str]) -> Keys:
     if {ATTENTION, ULYSSES} & given or importlib.util.find_spec("flash_attn") is not None:
         return {}
     return {f"+{ATTENTION}": PACKED}
+
+
+def short_start(keys: Keys, overrides: Sequence[str]) -> Keys:
+    """Choose what starts sooner: graphs for the sequences that there are, and fewer processes.
+
+    vLLM's own choice has 51 sizes, up to twice as many sequences as it takes. verl's own choice is
+    eight processes that run agents and eight that keep rows, each with its imports; one GPU does
+    not keep them busy, and two of the latter for each node are what their authors recommend. The
+    dashboard of a Ray that the run starts itself is gone before anybody could look at it.
+    """
+    whole = resolved(keys, overrides)
+    nodes = int(whole.get("trainer.nnodes", 1))
+    gpus = nodes * int(whole.get("trainer.n_gpus_per_node", 8))
+    sequences = int(whole.get(f"{ROLLOUT}.max_num_seqs", SEQUENCES))
+    given = {name_of(text) for text in overrides}
+    return {
+        **({} if DASHBOARD in given else {f"+{DASHBOARD}": False}),
+        f"{ROLLOUT}.max_num_seqs": sequences,
+        f"{ROLLOUT}.cudagraph_capture_sizes": graph_sizes(sequences),
+        f"{ROLLOUT}.agent.num_workers": min(8, 2 * gpus),
+        f"{QUEUE}.num_data_storage_units": 2 * nodes,
+    }
 
 
 def check_installed() -> None:
@@ -190,11 +224,12 @@ def check_checkpoint(path: Path, run: Path) -> None:
 
 def launch(plan: Launch, more: Mapping[str, str] | None = None) -> int:
     """Write the run's folder, start verl and wait for it; return its exit status."""
+    began = time.time()
     check_installed()
     check_model(plan.config.model.path)
     check_keys(plan)
     ask_servers(plan.config)
-    for note in write_folder(plan):
+    for note in write_folder(plan, began):
         print(shown(note), file=sys.stderr, flush=True)
     stop.forget(plan.run)
     try:
@@ -240,11 +275,15 @@ def wait_for(module: Sequence[str], env: Mapping[str, str], run: Path) -> int:
     return status if status >= 0 else status_of(-status)
 
 
-def write_folder(plan: Launch) -> list[str]:
+def write_folder(plan: Launch, began: float | None = None) -> list[str]:
     """Write settings, tasks and rows, not under a run that is under way; say what was left out."""
+    began = time.time() if began is None else began
     disk.make_folder(plan.run)
     with disk.lock(plan.run):
-        return _write_folder(plan)
+        notes = _write_folder(plan)
+        start_times.begin(plan.run, began)
+        start_times.mark(plan.run, "settings and tasks")
+        return notes
 
 
 def _write_folder(plan: Launch) -> list[str]:

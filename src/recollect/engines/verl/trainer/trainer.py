@@ -25,6 +25,7 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
+from recollect.engines.verl import start_times
 from recollect.engines.verl.run.folder import RunFolder
 from recollect.engines.verl.stop import Stopped, asked
 from recollect.engines.verl.trainer import loss, minibatches
@@ -32,6 +33,7 @@ from recollect.engines.verl.trainer.record import Record
 from recollect.engines.verl.worker.archive import Taken, open_archive
 from recollect.engines.verl.worker.training_rows import trained_contexts
 from recollect.errors import UserError
+from recollect.foreign import shown
 from recollect.rollout import Group
 from recollect.train import metrics as report
 from recollect.train.comparison import charge, compare
@@ -57,9 +59,11 @@ class MemoryTrainer(PPOTrainerSync):
         self._submitted: list[str] = []
         self._groups: list[Group] = []
         self._parts: list[list[int]] = []
-        self._training = self._stopping = False
+        self._training = self._stopping = self._sampled = False
         super().__init__(config)
         self.replay_buffer.poll_interval = float(config.recollect.poll_seconds)
+        start_times.mark(self.run, "the queue")
+        start_times.listen(self.run)
 
     # --- start -------------------------------------------------------------------------------
 
@@ -80,13 +84,25 @@ class MemoryTrainer(PPOTrainerSync):
             ours = partial(loss.ours, config=self.settings.loss, remembers=remembers)
             self.actor_rollout_wg.set_loss_fn(ours)
 
+    def on_init_end(self) -> None:
+        super().on_init_end()
+        start_times.mark(self.run, "the sampler's weights")
+
     def on_train_begin(self) -> None:
         super().on_train_begin()
         self._training = True
 
+    def _first_rollout(self) -> None:
+        """Say how long the start took, once."""
+        if not self._sampled:
+            self._sampled = True
+            start_times.mark(self.run, "the agents' processes")
+            print(shown(f"recollect: {start_times.describe(self.run)}"), flush=True)
+
     # --- rollout -----------------------------------------------------------------------------
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
+        self._first_rollout()
         self._submitted += [str(uid) for uid in batch["uid"]]
         return super()._submit_batch_to_rollout(batch)
 
@@ -238,6 +254,7 @@ class MemoryTrainer(PPOTrainerSync):
 
     def _validate(self) -> dict[str, float]:
         """Measure held-out tasks by episode; verl's own counts rows, and passes over failures."""
+        self._first_rollout()
         groups: list[Group] = []
         for rows in self.val_dataloader:
             count = len(rows["raw_prompt"])
