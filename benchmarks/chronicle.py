@@ -32,7 +32,8 @@ WARM_UP = (sys.executable, "-m", "benchmarks.chronicle_warm_up")
 TABLE = (sys.executable, "-m", "benchmarks.chronicle_table")
 PART = 15_000_000
 """Bytes of one file of what is carried to another machine."""
-KEPT = ("scores.jsonl", "metrics.jsonl", "config.json", "lessons.npz", "held-out.npz")
+KEPT = ("scores.jsonl", "metrics.jsonl", "config.json", "done")
+LESSONS = "*-*.npz"
 KNOWN = ("overwrite", "count", "two-hop")
 AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")
 BABILONG = ("qa1", "qa2", "qa3")
@@ -46,6 +47,8 @@ class Trained:
     """As `recollect eval` names it, without a length."""
     tasks: tuple[str, ...]
     agent: tuple[str, ...]
+    base: str = "warm"
+    """The warm-up that it starts from."""
 
 
 def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
@@ -71,7 +74,9 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
     chosen = {name: known[name] for name in o.agents}
     for kind in BABILONG if o.data else ():
         tasks = ("--tasks", f"babilong:{kind}@{o.tokens}", "--tasks.folder", f"{o.data}/babilong")
-        chosen[f"babilong_{kind}"] = Trained(f"babilong:{kind}", tasks, known["gated"].agent)
+        chosen[f"babilong_{kind}"] = Trained(
+            f"babilong:{kind}", tasks, known["gated"].agent, "warm-babilong"
+        )
     return chosen
 
 
@@ -119,8 +124,9 @@ async def one_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -
     if (folder / "done").exists():
         return
     await in_turn(
-        o, folder / "train.log", *RECOLLECT, "train", "chronicle", "--model.path", o.out / "warm",
-        "--model.lora.rank", o.rank, *agent.tasks, *agent.agent, "--seed", seed, "--steps", o.steps,
+        o, folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
+        "--model.path", o.out / agent.base, "--model.lora.rank", o.rank, "--seed", seed, "--steps",
+        o.steps,
         "--optim.lr", o.lr, "--rollout.tasks", o.tasks, "--rollout.n", o.group,
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
         "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
@@ -145,22 +151,33 @@ async def untrained(o: argparse.Namespace, name: str, model: Path) -> None:
     await measure(o, o.out / name, asked, "--agents", *agents, "--model", model, *limits, *pages)
 
 
+async def warm_up(o: argparse.Namespace, name: str, model: Path, *arguments: object) -> None:
+    """Teach the form of a memory, unless that was done."""
+    if not (o.out / name / "config.json").exists():
+        await run(
+            o.out / f"{name}.log", *WARM_UP, "--model", model, "--out", o.out / name, "--memory",
+            o.memory, "--answer", o.answer, *arguments,
+        )  # fmt: skip
+
+
 async def everything(o: argparse.Namespace) -> None:
     """Do all that is missing: the warm-up, then every agent and seed, side by side on the GPU."""
-    if not (o.out / "warm" / "config.json").exists():
-        await run(
-            o.out / "warm.log", *WARM_UP, "--model", o.model, "--out", o.out / "warm", "--tasks",
-            o.warm_up, "--memory", o.memory, "--answer", o.answer, "--lr", o.warm_lr,
-        )  # fmt: skip
+    await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
+    if o.data:
+        agents = ("--agents", *(f"babilong_{kind}" for kind in BABILONG), "--shares", 1, 1, 1)
+        start = (*agents, "--tasks", o.warm_up // 8, "--lr", o.warm_lr / 2, "--data", o.data)
+        await warm_up(o, "warm-babilong", o.out / "warm", *start)
     o.places = asyncio.Semaphore(o.at_once)
-    agents = trained_agents(o)
-    memories = [name for name in agents if name in chronicle_table.MEMORIES]
-    # Updates of one program hold up every single token of another: baselines have their own turn.
-    for names in ([name for name in agents if name not in memories], memories):
+    trained = trained_agents(o)
+    baselines = [name for name in trained if name in chronicle_table.BASELINES]
+    memories = [name for name in trained if name in chronicle_table.MEMORIES]
+    books = [name for name in trained if trained[name].base != "warm"]
+    # Updates of one program hold up every single token of another: these take turns.
+    for names in (baselines, memories, books):
         async with asyncio.TaskGroup() as group:
             for name in names:
                 for seed in range(o.seeds):
-                    group.create_task(one_run(o, name, agents[name], seed))
+                    group.create_task(one_run(o, name, trained[name], seed))
     warmed = argparse.Namespace(**vars(o) | {"longest": 0})
     await untrained(warmed, "warmed", o.out / "warm")
     # What comes out of weights that know no form is long, and worth little beyond 1x.
@@ -182,16 +199,18 @@ async def show(o: argparse.Namespace) -> None:
         print("; ".join(said) or "no step yet", flush=True)
 
 
-def pack(out: Path) -> list[Path]:
-    """Write what another machine needs to continue: adapters, checkpoints under way, scores."""
+def pack(out: Path, adapters: bool) -> list[Path]:
+    """Write what another machine needs to continue: lessons, scores, and checkpoints under way
+    where these are adapters; whole models are too large to carry."""
     carry = out / "carry"
     shutil.rmtree(carry, ignore_errors=True)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for path in sorted(out.rglob("*")):
             inside = path.relative_to(out)
-            wanted = path.name in KEPT or path.name == "done" or "checkpoints" in inside.parts
-            if path.is_file() and wanted and inside.parts[0] != "warm":
+            wanted = path.name in KEPT or path.match(LESSONS)
+            wanted |= adapters and "checkpoints" in inside.parts
+            if path.is_file() and wanted and inside.parts[0] not in ("warm", "warm-babilong"):
                 archive.add(path, str(inside))
     data = buffer.getvalue()
     carry.mkdir(parents=True)
@@ -204,7 +223,7 @@ def pack(out: Path) -> list[Path]:
 def unpack(out: Path) -> None:
     """Take what was carried here, unless the work is here already."""
     parts = sorted((out / "carry").glob("part-*"))
-    if parts and not (out / "lessons.npz").exists():
+    if parts and not any(out.glob(LESSONS)):
         data = io.BytesIO(b"".join(part.read_bytes() for part in parts))
         with tarfile.open(fileobj=data, mode="r:gz") as archive:
             archive.extractall(out, filter="data")
@@ -262,7 +281,7 @@ def main() -> None:
     except* RuntimeError as failed:
         print("\n".join(str(error) for error in failed.exceptions))
     finally:
-        parts = pack(o.out)
+        parts = pack(o.out, o.rank > 0)
         size = sum(part.stat().st_size for part in parts)
         print(f"{len(parts)} files, {size / 1e6:.1f} MB, in {o.out / 'carry'}")
         print(chronicle_table.markdown(o.out))

@@ -2,9 +2,10 @@
 
     python -m benchmarks.chronicle_warm_up --model models/smollm2 --out runs/chronicle/warm
 
-One model for all agents, from training tasks that no run uses. With a --rank it trains adapters,
-and keeps them beside the merged model in a few megabytes; where these are there already, only the
-model is written again.
+One model for all agents, from training tasks that no run uses. From that model, the same command
+with --agents babilong_qa1 babilong_qa2 babilong_qa3 makes one that reads BABILong. With a --rank it
+trains adapters, and keeps them beside the merged model in a few megabytes; where these are there
+already, only the model is written again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from benchmarks.babilong_teacher import BabiTeacher
 from benchmarks.chronicle_teacher import FIELDS, NOTHING, Teacher, agents
 from recollect.agents.gated import GatedAgent
 from recollect.chat.chat import Model
@@ -40,7 +42,8 @@ from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Group, Rollout
 from recollect.samples import samples_of
-from recollect.tasks.base import Split
+from recollect.tasks.base import Split, TaskFamily
+from recollect.tasks.haystacks.babilong import BabiLong
 from recollect.tasks.made.chronicle import LEAST, Chronicle
 from recollect.tasks.made.chronicle_words import MONTHS, first_names, surnames, towns
 from recollect.train import saved_model
@@ -75,6 +78,7 @@ class Job:
     """Tokens of a page."""
     split: Split = "train"
     seed: int = 0
+    data: Path = Path("data")
 
 
 Lesson = tuple[str, Sample]
@@ -83,15 +87,19 @@ Lesson = tuple[str, Sample]
 
 def episodes(job: Job, model: LoadedModel) -> list[Group]:
     """Let the teacher play; what it could not finish is left out."""
-    agent, kinds = agents(*job.limits)[job.agent]
-    teacher = Teacher(gated=isinstance(agent, GatedAgent))
+    name, _, variant = job.agent.partition("_qa")
+    agent, kinds = agents(*job.limits)["gated" if variant else name]
+    teacher: Teacher | BabiTeacher = Teacher(gated=isinstance(agent, GatedAgent))
+    texts: TaskFamily = Chronicle(kinds, tokens=job.times * LEAST, chunk_tokens=job.page)
+    if variant:
+        teacher = BabiTeacher()
+        texts = BabiLong(f"qa{variant}", job.times * LEAST, folder=job.data / "babilong")
     tasks = []
     for i in range(job.count):
-        texts = Chronicle(kinds, tokens=job.times * LEAST, chunk_tokens=job.page)
-        task = texts.task(FIRST + job.first + i, job.seed, job.split)
-        if job.split == "train":
+        task = texts.task((0 if variant else FIRST) + job.first + i, job.seed, job.split)
+        if job.split == "train" and not variant:
             task = renamed(task, Random(job.first + i))
-        if not any(q.text in teacher.known for q in task.questions):
+        if variant or not any(q.text in teacher.known for q in task.questions):
             teacher.known |= {q.text: q.answers[0] for q in task.questions}
             tasks.append(task)
     policy = ScriptedPolicy(model.tokenizer, teacher.reply)
@@ -179,8 +187,12 @@ def jobs(o: argparse.Namespace) -> tuple[list[Job], list[Job]]:
     short, whole = [], []
     for name, share in zip(o.agents, o.shares, strict=True):
         for first in range(0, int(o.tasks * share), TOGETHER):
-            job = Job(o.model, name, limits, first, TOGETHER, 1, o.unchanged, seed=o.seed)
+            job = Job(o.model, name, limits, first, TOGETHER, 1, o.unchanged, seed=o.seed,
+                      data=o.data)  # fmt: skip
             whole.append(job)
+            if name.startswith("babilong"):  # facts are few: of pages without any, half is learned
+                whole[-1] = replace(job, times=1 + first // TOGETHER % 2, shares=(1.0, 0.5))
+                continue
             if name != "full_context" and (first // TOGETHER) % 4 == 0:
                 whole.append(replace(job, first=first + o.tasks, count=TOGETHER // 2, times=4))
             if name == o.agents[0] and (first // TOGETHER) % 2 == 0:
@@ -193,7 +205,7 @@ def jobs(o: argparse.Namespace) -> tuple[list[Job], list[Job]]:
 def prepare(o: argparse.Namespace) -> tuple[list[Lesson], list[Lesson]]:
     """Make the lessons in as many processes as there are cores; held-out ones too."""
     held = Job(o.model, o.agents[0], (o.memory, o.blind_memory, o.answer), 0, 96, 1,
-               o.unchanged, split="test")  # fmt: skip
+               o.unchanged, split="test", data=o.data)  # fmt: skip
     processes = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(o.processes, mp_context=processes) as pool:
         asked = pool.submit(learn_by_job, held)
@@ -285,7 +297,7 @@ def main() -> None:
             for name, tensor in load_file(adapter).items():
                 trained[name].copy_(tensor)
     else:
-        files = [o.out.with_name(f"{name}.npz") for name in ("lessons", "held-out")]
+        files = [o.out.with_name(f"{o.out.name}-{name}.npz") for name in ("lessons", "held-out")]
         if not all(file.exists() for file in files):
             for file, own in zip(files, prepare(o), strict=True):
                 keep(file, own)
@@ -318,6 +330,7 @@ def parse() -> argparse.Namespace:
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--data", type=Path, default=Path("data"), help="holds babilong/")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only-lessons", action="store_true", help="make them, train nothing")
     return parser.parse_args()

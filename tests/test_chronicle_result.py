@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from benchmarks import chronicle, chronicle_table
+from benchmarks.babilong_teacher import BabiTeacher
 from benchmarks.chronicle_teacher import Teacher, asked_about, follow, noted, recall
 from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
+from recollect.agents.fold import NO_MEMORY
+from recollect.agents.gated import parse_gates
 from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.chronicle_reader import Reader, statements
 from recollect.tasks.made.chronicle_words import FIRST
@@ -92,6 +95,31 @@ def test_the_teacher_of_passages_quotes_too_where_they_lead_to_the_answer():
     right, wrong = (Teacher({asked: town}).reply(prompt) for town in ("Calby", "Penham"))
     assert right == "Ada Ash has moved to Calby. Ada Ash: Calby \\boxed{Calby}"
     assert wrong == "\\boxed{Penham}"
+
+
+@pytest.mark.parametrize("variant", ["qa1", "qa2", "qa3"])
+def test_the_teacher_of_babilong_answers_from_its_memory(variant):
+    stories = {
+        "qa1": ("Where is John?", "hall", "kitchen"),
+        "qa2": ("Where is the apple?", "kitchen", "garden"),
+        "qa3": ("Where was the apple before the garden?", "hall", "kitchen"),
+    }
+    question, early, late = stories[variant]
+    question += " Answer with one word."
+    pages = (
+        "Once upon a time John went to the hall. John took the apple there. A dog barked.",
+        "Mary moved to the garden. John travelled to the kitchen. John dropped the apple.",
+        "Mary went back to the kitchen. Mary grabbed the apple. Mary journeyed to the garden.",
+    )
+    teacher, memory, found = BabiTeacher(), NO_MEMORY, []
+    for page in pages:
+        shown = f"<problem>\n{question}\n</problem><memory>\n{memory}\n</memory>"
+        reply = teacher.reply(f"{shown}<section>\n{page}\n</section>")
+        memory = parse_gates(reply, exit_gate=False).update or memory
+        shown = f"<problem>\n{question}\n</problem><memory>\n{memory}\n</memory>"
+        found.append(teacher.reply(shown))
+    assert found[1 if variant == "qa2" else 0] == f"\\boxed{{{'' if variant == 'qa3' else early}}}"
+    assert found[-1] == f"\\boxed{{{late}}}"
 
 
 def test_other_names_change_nothing_but_names():
@@ -180,7 +208,7 @@ def test_what_is_carried_is_small_and_enough(tmp_path, monkeypatch):
     out = tmp_path / "out"
     write(out, "fold-0", "1x", [row("fold", 0, i, 1.0) for i in range(400)])
     kept = {
-        "lessons.npz": bytes(range(256)) * 20,
+        "warm-lessons.npz": bytes(range(256)) * 20,
         "fold-0/chronicle/checkpoints/step-000005/weights.safetensors": b"w" * 5000,
         "fold-0/chronicle/config.json": b"{}",
     }
@@ -188,7 +216,9 @@ def test_what_is_carried_is_small_and_enough(tmp_path, monkeypatch):
     for name, data in (*kept.items(), *((name, b"heavy") for name in dropped)):
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_bytes(data)
-    parts = chronicle.pack(out)
+    few = sum(part.stat().st_size for part in chronicle.pack(out, adapters=False))
+    parts = chronicle.pack(out, adapters=True)
+    assert few < sum(part.stat().st_size for part in parts)
     assert len(parts) > 1 and all(part.stat().st_size <= 1000 for part in parts)
     there = tmp_path / "there"
     (there / "carry").mkdir(parents=True)
