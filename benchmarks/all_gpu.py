@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RACE = ("--peer", "vllm", "--chunks", "1", "--tool-tasks", "8", "--sequences", "1024",
-        "--batch-tokens", "32768", "--logprobs", "1")  # fmt: skip
+        "--batch-tokens", "32768", "--logprobs", "1", "--graphs", "0", "1024")  # fmt: skip
 
 
 def commands(model: Path | None, made: Path) -> dict[str, list[str]]:

@@ -28,6 +28,7 @@ from recollect.sampler.vllm_policy import (
     logprobs_mode,
 )
 from recollect.sampler.vllm_process import VllmProcess
+from recollect.train.roles import open_vllm
 from recollect.types import Sampling
 from tests.support.scripted_vllm import write_vllm
 
@@ -160,3 +161,30 @@ def test_on_a_cpu_no_prompt_is_split_and_no_graph_recorded(model, vllm):
     assert not settings["enable_chunked_prefill"] and settings["enforce_eager"]
     assert settings["max_num_batched_tokens"] >= settings["max_model_len"] == policy.window
     assert "cudagraph_capture_sizes" not in settings and settings["max_num_seqs"] == 16
+
+
+def test_a_vllm_that_dies_ends_a_run_with_its_last_words(vllm, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SCRIPTED_DEATH", "1")
+    given = ["train", "demo", "--rollout.sampler", "vllm", "--folder", str(tmp_path / "runs"),
+             "--steps", "1", "--rollout.tasks", "1", "--rollout.n", "2", "--updates-per-step", "1",
+             "--val.no-before-training", "--model.cache-gib", "0.25"]  # fmt: skip
+    monkeypatch.setattr(vllm_policy, "SHARED_MEMORY", tmp_path)
+    assert main(given) == 2
+    *_, what, fix = capsys.readouterr().err.strip().splitlines()
+    assert "vLLM ended with status 1: EngineDeadError: EngineCore encountered an issue" in what
+    assert fix.strip() == "fix: correct what it says, or set --rollout.sampler embedded"
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_vllm_behind(vllm, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHAOS_MARK", str(tmp_path))
+    missing = ModelConfig(str(tmp_path / "nothing"), "cpu")
+    with pytest.raises(UserError):
+        open_vllm(missing, RolloutConfig(sampler="vllm"))
+    assert not [path for path in Path("/proc").glob("[0-9]*/environ") if marked(path, tmp_path)]
+
+
+def marked(environ: Path, folder: Path) -> bool:
+    try:
+        return f"CHAOS_MARK={folder}".encode() in environ.read_bytes().split(b"\0")
+    except OSError:  # it ended just now
+        return False

@@ -1,7 +1,8 @@
 """A package named vllm that answers by a script: what our side of the pipe does without vLLM.
 
 A request is continued by the token 7, with log-probability -0.5. `seed` 13 is refused, `seed` 666
-ends the engine, and a model whose path has "broken" in it cannot be started.
+ends the engine, as any does where SCRIPTED_DEATH is set, and a model whose path has "broken" in it
+cannot be started.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 
 ASYNC_LLM = """
 import json
+import os
 from types import SimpleNamespace as Of
 
 class EngineDeadError(Exception):
@@ -29,7 +31,7 @@ class AsyncLLM:
     async def generate(self, prompt, params, name):
         if params["seed"] == 13:
             raise ValueError("a prompt too long")
-        if params["seed"] == 666:
+        if params["seed"] == 666 or os.environ.get("SCRIPTED_DEATH"):
             self.errored = True
             raise EngineDeadError("EngineCore encountered an issue")
         drawn = [7] * params["max_tokens"]
