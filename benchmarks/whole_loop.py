@@ -27,7 +27,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.loop_memory import Need, chosen_recompute, gpu_gib, need_of
+from benchmarks.loop_memory import Room, chosen_recompute, need_of
 from recollect import Question, Task
 from recollect.engines.verl.launch.shapes import Shape, find_shape
 from recollect.rewards.base import Score
@@ -194,16 +194,16 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def planned(options: argparse.Namespace, shape: Shape) -> list[tuple[str, Need]]:
-    """Choose what recomputes, the same in every way so that they compare."""
-    room = options.gpu_gib or gpu_gib()
+def planned(options: argparse.Namespace, shape: Shape) -> list[str]:
+    """Choose what recomputes, the same in every way so that they compare; return what fits."""
+    room = Room.here(options.gpu_gib)
     if options.recompute is None:
         options.recompute = chosen_recompute(options, shape, room)
     needs = [(way, need_of(options, shape, way)) for way in options.ways]
     print(f"{shape.parameters / 1e9:.2f}B weights; {options.recompute:.0%} of layers recompute")
     for way, need in needs:
         print(f"{way:14}{need.text(room)}", flush=True)
-    return [(way, need) for way, need in needs if need.fits(room)]
+    return [way for way, need in needs if not need.lacks(room)]
 
 
 def main() -> int:
@@ -215,7 +215,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     fitting = planned(options, shape)
     print(HEAD, flush=True)
-    done = [run_way(options, way, shape) for way, _need in fitting]
+    done = [run_way(options, way, shape) for way in fitting]
     return int(not all(done) or len(done) < len(options.ways))
 
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.loop_memory import GIB, H200, chosen_recompute, need_of
+from benchmarks.loop_memory import Room, chosen_recompute, need_of
 from benchmarks.whole_loop import HEAD, WAYS, Words, coin, line, run_way
 from recollect.engines.verl.launch.shapes import KNOWN, Shape, find_shape
 from recollect.types import Episode
@@ -42,18 +42,26 @@ def settings(**more: object) -> argparse.Namespace:
 
 
 def test_the_seven_b_is_planned_to_fit_into_an_h200_with_room_to_spare():
-    seven = KNOWN["Qwen2.5-7B"]
-    share = chosen_recompute(settings(), seven, H200)
+    seven, machine = KNOWN["Qwen2.5-7B"], Room(gpu=139.0, host=128.0, shared=32.0)
+    share = chosen_recompute(settings(), seven, machine)
     assert 0.5 <= share <= 1.0
     for way in WAYS:
         need = need_of(settings(recompute=share), seven, way)
-        assert need.fits(H200) and need.gpu < 126 and need.host < 115, way
+        assert not need.lacks(machine) and need.gpu < 126, way
         # Nothing recomputed would not fit; nor would Adam's averages beside the rest.
-        assert not need_of(settings(recompute=0.0), seven, way).fits(H200)
-        assert need.gpu + 12 * seven.parameters / GIB > H200
-    small = KNOWN["Qwen2.5-1.5B"]
-    assert chosen_recompute(settings(), small, H200) < share
-    assert "does not fit" in need_of(settings(), seven, "ahead").text(80.0)
+        assert need_of(settings(recompute=0.0), seven, way).lacks(machine) == ["the GPU"]
+        assert need.gpu + need.host > machine.gpu
+    assert chosen_recompute(settings(), KNOWN["Qwen2.5-1.5B"], machine) < share
+
+
+def test_a_machine_that_is_too_small_is_told_by_what_it_lacks():
+    need = need_of(settings(recompute=1.0), KNOWN["Qwen2.5-7B"], "vllm")
+    small = Room(gpu=80.0, host=96.0, shared=0.06)
+    assert need.lacks(small) == ["the GPU", "the host", "/dev/shm"]
+    assert "left out, too small: the GPU, the host, /dev/shm" in need.text(small)
+    assert need.text(Room()).endswith("fits")
+    here = Room.here(141.0)
+    assert here.gpu == 141.0 and here.host > 0.5 and here.shared >= 0
 
 
 def test_a_tiny_model_runs_a_way_prints_each_step_and_names_one_that_ended(tmp_path, capfd):
