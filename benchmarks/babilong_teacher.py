@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from benchmarks.chronicle_teacher import NOTHING, shown
+from benchmarks.chronicle_teacher import NOTHING, gates, shown
 
 _FACT = re.compile(
     r"(?P<who>Mary|John|Daniel|Sandra) (?:"
@@ -93,11 +93,8 @@ def facts(page: str, question: str) -> Iterator[re.Match[str]]:
             yield fact
 
 
-@dataclass
 class BabiTeacher:
-    """Reply as one who reads by rules; answers are those of the tasks."""
-
-    known: dict[str, str] = field(default_factory=dict)
+    """Reply as one who reads by rules, and knows nothing but what a prompt shows."""
 
     def reply(self, prompt: str) -> str:
         """Write the next memory, or the answer."""
@@ -110,10 +107,7 @@ class BabiTeacher:
         for fact in facts(shown(prompt, "section"), question):
             now.take(fact, subject(question)[0])
             quotes.append(fact[0])
-        new = noted(now, question)
-        changed = new not in (memory, NOTHING)
-        gates = f"<check>yes</check><update>{new}</update>" if changed else "<check>no</check>"
-        return " ".join([*quotes, gates])
+        return " ".join([*quotes, gates(memory, noted(now, question))])
 
 
 def looked_up(known: Known, question: str) -> str:

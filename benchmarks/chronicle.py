@@ -65,7 +65,9 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
         return Trained(f"chronicle:{','.join(kinds)}", tasks, agent)
 
     known = {
-        "gated": asked(KNOWN, "--agent", "gated", "--agent.no-exit-gate", *memory, *answer),
+        "gated": asked(
+            KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
+        ),
         "rag": asked(KNOWN, *rag),
         "full_context": asked(KNOWN, "--agent", "full_context", *spoken),
         "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid"),
@@ -146,7 +148,12 @@ async def untrained(o: argparse.Namespace, name: str, model: Path) -> None:
     """Measure weights that no reward has changed: as they come, or after the warm-up."""
     agents = ("gated", "full_context", "rag", "oracle")
     limits = ("--chunk-size", 256 + o.memory, "--max-memory-tokens", o.memory)
-    pages = ("--set", "gated.chunk_size=none", "gated.exit_gate=false")  # as in training
+    pages = (
+        "--set",
+        "gated.chunk_size=none",
+        "gated.exit_gate=false",
+        "gated.lines=true",
+    )  # as in training
     asked = f"chronicle:{','.join(KNOWN)}"
     await measure(o, o.out / name, asked, "--agents", *agents, "--model", model, *limits, *pages)
 

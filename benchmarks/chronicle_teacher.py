@@ -1,15 +1,16 @@
 """A teacher that reads chronicles by rules: it shows benchmarks/chronicle.py the form of a memory.
 
-A memory holds what its question needs and nothing else. Days are numbered, so that how many there
+A memory holds lines, each a name and what is known of it. Days are numbered, so that how many there
 are is read off, and towns name the one before, which a move that is undone leads back to. Before it
-decides whether a page changes the memory, it quotes what the page says about those who matter.
+decides whether a page changes the memory, it quotes what the page says about those who matter; then
+it writes the lines that change.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from recollect.agents.base import Agent
 from recollect.agents.baselines import FullContextAgent
@@ -30,7 +31,6 @@ FIELDS = {
     for name in ("problem", "section", "memory")
 }
 _TOWN = re.compile(r"(\w+)(?: \(before (\w+)\))?")
-_DATE = re.compile(r"\d+\) (\d+ [A-Z]\w+)")
 KNOWN: tuple[Kind, ...] = ("overwrite", "count", "two-hop", "count", "two-hop")
 """What the teacher is asked; the harder kinds twice as often."""
 
@@ -40,15 +40,18 @@ def agents(
 ) -> dict[str, tuple[Agent, tuple[Kind, ...]]]:
     """Return what is trained, and on which kinds of question."""
     fold = FoldAgent(None, memory, answer)
-    every = (*KNOWN, "blind")
     room = 256 + memory  # a page and a memory: for the passages, and for words before an answer
     rag = RagAgent("bm25", 32, 20, room, room)
     return {
         "fold": (fold, KNOWN),
         "fold_blind": (replace(fold, max_memory_tokens=blind_memory), ("blind",)),
-        "gated": (GatedAgent(None, memory, answer, exit_gate=False), KNOWN),
-        "full_context": (FullContextAgent(max_answer_tokens=room), every),
-        "rag": (rag, every),
+        "gated": (GatedAgent(None, memory, answer, exit_gate=False, lines=True), KNOWN),
+        "gated_blind": (
+            GatedAgent(None, blind_memory, answer, exit_gate=False, lines=True),
+            ("blind",),
+        ),
+        "full_context": (FullContextAgent(max_answer_tokens=room), KNOWN),
+        "rag": (rag, KNOWN),
     }
 
 
@@ -73,7 +76,7 @@ def recall(memory: str, question: str) -> Reader:
             continue
         if kind in ("sent", "received"):
             days = reader.sent if kind == "sent" else reader.received
-            days[subject].update(dict.fromkeys(_DATE.findall(said)))
+            days[name][said] = None
         elif kind == "kept" and subject == name:
             reader.keepers[subject] = said
         elif found := _TOWN.fullmatch(said):
@@ -88,8 +91,7 @@ def noted(reader: Reader, question: str) -> str:
     lines = []
     if kind in ("sent", "received"):
         days = (reader.sent if kind == "sent" else reader.received).get(name, {})
-        numbered = " ".join(f"{i}) {day}" for i, day in enumerate(days, 1))
-        lines = [f"{name}: {numbered}"] if days else []
+        lines = [f"{i}: {day}" for i, day in enumerate(days, 1)]
     else:
         people = [name] if kind == "place" else []
         if kind == "kept" and name in reader.keepers:
@@ -114,14 +116,11 @@ def follow(told: Iterable[Statement], reader: Reader, question: str) -> list[str
     kind, name = asked_about(question)
     quotes = []
     for statement in told:
-        if kind == "all":
-            reader.take(statement)
-            continue
         said = statement.fields
         person = reader.keepers.get(name) if kind == "kept" else name
         forms = ("letter",) if kind in ("sent", "received") else PLACES
-        about = person and statement.form in forms and person in (said.get("a"), said.get("b"))
-        if about or (kind == "kept" and said.get("t") == name):
+        about = kind == "all" or (person and person in (said.get("a"), said.get("b")))
+        if (about and statement.form in forms) or (kind == "kept" and said.get("t") == name):
             reader.take(statement)
             quotes.append(statement.text)
             if statement.form == "handover" and said["a"] != person:
@@ -146,39 +145,41 @@ def letters(quotes: Sequence[str], question: str) -> list[str]:
     return [f"So {told}. Those {kind} {', '.join(counted) or 'none'}."]
 
 
-@dataclass
-class Teacher:
-    """Reply as one who reads by rules; questions about a shown text are looked up."""
+def gates(memory: str, new: str) -> str:
+    """Write the lines of a new memory that are not in the old one, or say that there are none."""
+    known = (*memory.splitlines(), NOTHING)
+    lines = "\n".join(line for line in new.splitlines() if line not in known)
+    return f"<check>yes</check><update>{lines}</update>" if lines else "<check>no</check>"
 
-    known: dict[str, str] = field(default_factory=dict)
+
+@dataclass(frozen=True)
+class Teacher:
+    """Reply as one who reads by rules, and knows nothing but what a prompt shows."""
+
     gated: bool = False
 
     def reply(self, prompt: str) -> str:
         """Write the next memory, or the answer."""
         question = shown(prompt, "problem")
-        if "<section>" not in prompt:
-            quotes = [] if "<memory>" in prompt else self.looked_up(prompt, question)
-            return " ".join([*quotes, f"\\boxed{{{self.known[question]}}}"])
+        if "<memory>" not in prompt:
+            reader = Reader()
+            quotes = follow(found_statements(prompt), reader, question)
+            words = [*quotes, *letters(quotes, question), noted(reader, question)]
+            return " ".join([*(words if quotes else ()), boxed(reader, question)])
         memory = shown(prompt, "memory")
         reader = recall(memory, question)
+        if "<section>" not in prompt:
+            return boxed(reader, question)
         quotes = follow(statements(shown(prompt, "section")), reader, question)
         new = noted(reader, question)
         if not self.gated:
             return new
-        changed = new not in (memory, NOTHING)
-        gates = f"<check>yes</check><update>{new}</update>" if changed else "<check>no</check>"
-        return " ".join([*quotes, *letters(quotes, question), gates])
+        return " ".join([*quotes, *letters(quotes, question), gates(memory, new)])
 
-    def looked_up(self, prompt: str, question: str) -> list[str]:
-        """Quote what a text or passages say, as a reader of pages does; nothing for four questions.
 
-        What does not lead to the answer is no example of reading.
-        """
-        reader = Reader()
-        quotes = follow(found_statements(prompt), reader, question)
-        if asked_about(question)[0] == "all" or reader.answer(question) != self.known[question]:
-            return []
-        return [*quotes, *letters(quotes, question), *([noted(reader, question)] if quotes else [])]
+def boxed(reader: Reader, question: str) -> str:
+    """Answer as a reader would."""
+    return f"\\boxed{{{reader.answer(question)}}}"
 
 
 def shown(prompt: str, name: str) -> str:

@@ -17,7 +17,7 @@ from benchmarks.babilong_teacher import BabiTeacher
 from benchmarks.chronicle_teacher import Teacher, asked_about, follow, noted, recall
 from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
 from recollect.agents.fold import NO_MEMORY
-from recollect.agents.gated import parse_gates
+from recollect.agents.gated import parse_gates, with_lines
 from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.chronicle_reader import Reader, statements
 from recollect.tasks.made.chronicle_words import FIRST
@@ -26,7 +26,7 @@ from tests.support.play import TOKENIZER
 MODEL: Any = SimpleNamespace(tokenizer=TOKENIZER, window=1 << 20)
 
 
-@pytest.mark.parametrize("name", ["fold", "fold_blind", "gated", "full_context", "rag"])
+@pytest.mark.parametrize("name", ["fold", "fold_blind", "gated", "gated_blind", "full_context"])
 def test_the_teacher_earns_every_reward(name):
     job = Job(Path(), name, (2000, 8000, 200), 0, 3, 1, (1.0, 1.0))
     assert len(episodes(job, MODEL)) == 3
@@ -75,10 +75,10 @@ def test_the_teacher_quotes_what_a_decision_rests_on():
     ("asked", "memory", "reply"),
     [
         ("Ada Ash send", "Nothing yet.", "So sent 3 May. Those sent 3 May. <check>yes</check>"),
-        ("Ada Ash send", "Nothing yet.", "<update>Ada Ash: 1) 3 May</update>"),
-        ("Ada Ash send", "Ada Ash: 1) 3 May", "Those sent 3 May. <check>no</check>"),
+        ("Ada Ash send", "Nothing yet.", "<update>1: 3 May</update>"),
+        ("Ada Ash send", "1: 3 May", "Those sent 3 May. <check>no</check>"),
         ("Ben Oak send", "Nothing yet.", "So received 3 May. Those sent none. <check>no</check>"),
-        ("Ben Oak receive", "Ben Oak: 1) 9 June", "<update>Ben Oak: 1) 9 June 2) 3 May</update>"),
+        ("Ben Oak receive", "1: 9 June", "<check>yes</check><update>2: 3 May</update>"),
     ],
 )
 def test_the_teacher_looks_up_in_its_quotes_which_letters_count(asked, memory, reply):
@@ -89,12 +89,15 @@ def test_the_teacher_looks_up_in_its_quotes_which_letters_count(asked, memory, r
     assert said.startswith("On 3 May Ada Ash wrote to Ben Oak. ") and reply in said
 
 
-def test_the_teacher_of_passages_quotes_too_where_they_lead_to_the_answer():
-    asked = "Where does Ada Ash live now?"
-    prompt = f"<problem>\n{asked}\n</problem>\n{PAGE[8:70]}\n\n... It is false that Ada Ash has"
-    right, wrong = (Teacher({asked: town}).reply(prompt) for town in ("Calby", "Penham"))
-    assert right == "Ada Ash has moved to Calby. Ada Ash: Calby \\boxed{Calby}"
-    assert wrong == "\\boxed{Penham}"
+def test_the_teacher_of_passages_quotes_what_they_say():
+    asked = "Where does {} live now?"
+    for name, reply in (
+        ("Ada Ash", "Ada Ash has moved to Calby. Ada Ash: Calby \\boxed{Calby}"),
+        ("Ben Oak", "\\boxed{}"),
+    ):
+        told = f"{PAGE[8:70]}\n\n... It is false that {name} has"
+        prompt = f"<problem>\n{asked.format(name)}\n</problem>\n{told}"
+        assert Teacher().reply(prompt) == reply
 
 
 @pytest.mark.parametrize("variant", ["qa1", "qa2", "qa3"])
@@ -115,7 +118,8 @@ def test_the_teacher_of_babilong_answers_from_its_memory(variant):
     for page in pages:
         shown = f"<problem>\n{question}\n</problem><memory>\n{memory}\n</memory>"
         reply = teacher.reply(f"{shown}<section>\n{page}\n</section>")
-        memory = parse_gates(reply, exit_gate=False).update or memory
+        new = parse_gates(reply, exit_gate=False).update
+        memory = with_lines(memory.removeprefix(NO_MEMORY), new, TOKENIZER, 999) if new else memory
         shown = f"<problem>\n{question}\n</problem><memory>\n{memory}\n</memory>"
         found.append(teacher.reply(shown))
     assert found[1 if variant == "qa2" else 0] == f"\\boxed{{{'' if variant == 'qa3' else early}}}"

@@ -9,11 +9,11 @@ import pytest
 
 from recollect.advantages import group_advantages, grpo, mixed, step_advantages
 from recollect.agents.fold import NO_MEMORY, FoldAgent
-from recollect.agents.gated import GatedAgent, GatedPrompts
+from recollect.agents.gated import GatedAgent, GatedPrompts, with_lines
 from recollect.errors import UserError
 from recollect.rewards.reading import GateReward
 from recollect.types import Episode, Question, Task
-from tests.support.play import Played, play
+from tests.support.play import TOKENIZER, Played, play
 
 OWN = GatedAgent(chunk_size=None)
 SKIP = "<check>no</check><update></update><next>continue</next>"
@@ -91,6 +91,16 @@ def test_without_an_exit_gate_no_third_part_is_asked_for():
     own = GatedPrompts(read="{chunk} {memory} <next>")  # a text of one's own stays as it is
     alone = replace(OWN, exit_gate=False, prompts=own)
     assert "<next>" in told(alone, story("a"), SKIP).prompts["memory"][0]
+
+
+def test_an_update_may_be_the_lines_that_change():
+    replies = [keep("Ada: hall\nBen: attic"), keep("Ada: cellar\n\n Cora: hall "), keep("Dan")]
+    played = told(replace(OWN, lines=True), story("a", "b", "c"), *replies)
+    assert "<memory>\nAda: cellar\nBen: attic\nCora: hall\n</memory>" in played.prompts["memory"][2]
+    assert played.memory.text == "Ada: cellar\nBen: attic\nCora: hall\nDan"
+    assert "line of the memory" in played.prompts["memory"][0]
+    assert with_lines("a: 1\nb: 2", "c: 3", TOKENIZER, 9) == "b: 2\nc: 3"  # its tokens are bytes
+    assert with_lines("a: 1", "c: a very long line", TOKENIZER, 9) == "c: a very long line"
 
 
 @pytest.mark.parametrize("chunks", [(), ("only",)])

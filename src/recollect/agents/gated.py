@@ -42,25 +42,33 @@ _SHOWN = (
     "<problem>\n{problem}\n</problem>\n\n<section>\n{chunk}\n</section>\n\n"
     "<memory>\n{memory}\n</memory>\n\n"
 )
-READ_ALL = _SHOWN + (
-    "Reply <check>no</check> if the section says nothing that helps with the problem and is not in"
-    " the memory yet. Else reply <check>yes</check>, then the whole new memory between <update> and"
-    " </update>."
+_PARTS = (
+    "Reply in three parts. First <check>yes</check> if the section says anything that helps"
+    " with the problem and is not in the memory yet, else <check>no</check>. Then {update} between"
+    " <update> and </update>; leave that empty after a no, and the memory stays as it is. Last"
+    " <next>end</next> if the memory now holds all that the problem needs, so that no more has to"
+    " be read, else <next>continue</next>."
 )
-"""Takes the place of the default `read` where there is no exit gate to ask for."""
+_NO_EXIT = (
+    "Reply <check>no</check> if the section says nothing that helps with the problem and is not in"
+    " the memory yet. Else reply <check>yes</check>, then {update} between <update> and </update>."
+)
+_WHOLE = "the whole new memory"
+_LINES = "each line of the memory that changes, as name: value,"
+
+
+def default_read(exit_gate: bool, lines: bool) -> str:
+    """Return the text that asks for what an agent reads from replies, and for no more."""
+    update = _LINES if lines else _WHOLE
+    return _SHOWN + (_PARTS if exit_gate else _NO_EXIT).replace("{update}", update)
 
 
 @dataclass(frozen=True)
 class GatedPrompts:
     """Texts with the fields {problem}, {memory} and {chunk}."""
 
-    read: str = _SHOWN + (
-        "Reply in three parts. First <check>yes</check> if the section says anything that helps"
-        " with the problem and is not in the memory yet, else <check>no</check>. Then the whole new"
-        " memory between <update> and </update>; leave that empty after a no, and the memory stays"
-        " as it is. Last <next>end</next> if the memory now holds all that the problem needs, so"
-        " that no more has to be read, else <next>continue</next>."
-    )
+    read: str = default_read(exit_gate=True, lines=False)
+    """As it is by default, it follows the agent's settings; a text of one's own stays."""
     answer: str = FoldPrompts.answer
 
     def __post_init__(self) -> None:
@@ -96,6 +104,20 @@ def parse_gates(reply: str, exit_gate: bool = True) -> Gates:
     return Gates(written, exit_gate and following.text == "end", not whole or unread)
 
 
+def with_lines(memory: str, new: str, tokenizer: Tokenizer, limit: int) -> str:
+    """Put lines into a memory, and drop the oldest until it fits."""
+    known = {_key(line): line for line in memory.splitlines() if line.strip()}
+    known |= {_key(line): line.strip() for line in new.splitlines() if line.strip()}
+    lines = list(known.values())
+    while len(lines) > 1 and len(tokenizer.encode("\n".join(lines))) > limit:
+        del lines[0]
+    return "\n".join(lines)
+
+
+def _key(line: str) -> str:
+    return line.partition(":")[0].strip()
+
+
 @dataclass(frozen=True)
 class GatedAgent:
     """Keep or rewrite the memory at every chunk, continue or stop; then answer from the memory."""
@@ -109,6 +131,10 @@ class GatedAgent:
     """Longer texts lose their middle: the first and the last half of this many chunks are read."""
     exit_gate: bool = True
     """Whether the model may stop; without it every chunk is read."""
+    lines: bool = False
+    """Whether an update holds only the lines that change: each takes the place of the one with the
+    same words before its colon, or is added. Where max_memory_tokens do not hold them all, the
+    oldest are dropped."""
     prompts: GatedPrompts = GatedPrompts()
 
     def __post_init__(self) -> None:
@@ -176,8 +202,8 @@ class GatedAgent:
         chat.context.chunks = span
         shown = memory.text or NO_MEMORY
         text = self.prompts.read
-        if not self.exit_gate and text == GatedPrompts.read:
-            text = READ_ALL
+        if text == GatedPrompts.read:
+            text = default_read(self.exit_gate, self.lines)
         prompt = fill(text, problem=problem, chunk=chunk, memory=shown)
         reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
         gates = parse_gates(reply.text, self.exit_gate)
@@ -187,7 +213,11 @@ class GatedAgent:
             "malformed": int(gates.malformed),
         }
         if gates.update is not None:
-            memory.replace(gates.update, label=label)
+            new = gates.update
+            if self.lines:
+                tokenizer = tokenizer_of(chats, "memory")
+                new = with_lines(memory.text, new, tokenizer, self.max_memory_tokens)
+            memory.replace(new, label=label)
         return gates.end
 
     async def _ask(
