@@ -12,11 +12,12 @@ import time
 import pytest
 
 from benchmarks.attacks import bodies
-from benchmarks.soak import Probe, percentile, server, soak
+from benchmarks.soak import Probe, percentile, soak
 from recollect.serve.bodies import JsonShape
 from recollect.serve.refusal import Refusal
 from recollect.serve.requests import ChatAsked, CompletionAsked, read
 from tests.support.tiny import tiny_model
+from tests.support.warm import Warm
 
 SECONDS = 8.0
 TRIES = 3
@@ -26,13 +27,21 @@ TRIES = 3
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Probe, Probe]:
     folder = tiny_model(tmp_path_factory.mktemp("attacked"))
+    ready = folder / "ready"
     limits = ("--limits.head-seconds", "2", "--limits.connections", "64", "--cache-gib", "0.1")
-    with server(folder, *limits) as (url, process):
+    places = ("--port", "0", "--ready-file", str(ready), "--threads", "1")
+    process = Warm(["serve", str(folder), *places, *limits])
+    try:
+        while not ready.exists():
+            assert process.poll(0.01) is None, process.err.read_text()
+        url = ready.read_text().strip()
         for _ in range(TRIES):
-            alone, attacked = soak(url, process.pid, SECONDS, attackers=2, window=4096, quiet=2.0)
+            alone, attacked = soak(url, process.pid, SECONDS, attackers=2, window=4096, quiet=1.0)
             assert process.poll() is None
             if answers_at_once(attacked) and chats_in_time(alone, attacked):
                 break
+    finally:
+        process.kill()
     return alone, attacked
 
 
