@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from recollect.agents.estimates import (
     Lengths,
     Work,
-    check_memory,
+    check_chunks,
     reading_work,
     text_lengths,
 )
@@ -30,7 +30,6 @@ from recollect.agents.templates import check_fields, fill, solve_from
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Tokenizer
-from recollect.errors import UserError
 from recollect.memory.history import HistoryMemory
 from recollect.types import Question, Task
 
@@ -118,15 +117,8 @@ class CallbackAgent:
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""
-        if self.chunk_size is None:
-            check_memory(self.max_memory_tokens, 3, window)
-        rest = 3 * self.max_memory_tokens + 256  # two memories, the reply, the words around them
-        if self.chunk_size is not None and self.chunk_size + rest > window:
-            raise UserError(
-                f"chunks of {self.chunk_size} tokens, with two memories of"
-                f" {self.max_memory_tokens}, do not fit the model's window of {window}",
-                "set --agent.chunk-size or --agent.max-memory-tokens lower",
-            )
+        # Two memories are shown, and one is written.
+        check_chunks(self.chunk_size, self.max_memory_tokens, 3, window)
 
     def new_memory(self, task: Task) -> HistoryMemory:
         """Start with nothing written."""

@@ -16,6 +16,8 @@ from recollect.errors import UserError
 STEP = 1024
 AROUND = 2048
 """Tokens for the problem and for the texts around chunk and memory: MemAgent's 8,192 in all."""
+WORDS = 256
+"""Tokens that must be left for them at the least."""
 USUAL = 16384
 """Tokens of a context when neither its limits nor the model's window are known."""
 
@@ -85,11 +87,31 @@ def said_in_chat(limits: Limits, window: int) -> tuple[int, int]:
     return most, min(most, limits.max_assistant_turns * limits.max_turn_tokens)
 
 
-def check_memory(max_memory_tokens: int, times: int, window: int) -> None:
-    """Refuse a memory that fills the window by being shown and written `times` in all."""
-    if times * max_memory_tokens >= window:
-        raise UserError(
-            f"a memory of {max_memory_tokens} tokens, {times} times in a context, does not fit the"
-            f" model's window of {window}",
-            f"set --agent.max-memory-tokens below {-(-window // times)}",
-        )
+def check_chunks(
+    chunk_size: int | None, kept: int, times: int, window: int, name: str = "memory"
+) -> None:
+    """Refuse a window without room for a chunk and a text that is shown and written `times` in all.
+
+    The task's own chunks, without a size, are not known here.
+    """
+    setting = f"--agent.max-{name}-tokens"
+    beside = f"a {name} of {kept} tokens, {times} times in a context,"
+    if chunk_size is None:
+        if times * kept >= window:
+            raise UserError(
+                f"{beside} does not fit the model's window of {window}",
+                f"set {setting} below {-(-window // times)}",
+            )
+        return
+    rest = times * kept + WORDS
+    if chunk_size + rest <= window:
+        return
+    fix = f"set --agent.chunk-size to at most {window - rest}"
+    if rest >= window:
+        each = (window - WORDS) // (times + 1)
+        fix = f"set --agent.chunk-size and {setting} to at most {each}"
+        if each < 1:
+            fix = "choose a model with a larger window"
+    raise UserError(
+        f"chunks of {chunk_size} tokens and {beside} do not fit the model's window of {window}", fix
+    )

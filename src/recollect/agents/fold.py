@@ -13,7 +13,7 @@ from typing import Literal
 from recollect.agents.estimates import (
     Lengths,
     Work,
-    check_memory,
+    check_chunks,
     reading_work,
     text_lengths,
 )
@@ -139,23 +139,7 @@ class FoldAgent:
         """Refuse settings that cannot fit a model's window, and prompts that cannot be read."""
         for name in ("answer", self.order):
             self.prompts.text(name)
-        if self.chunk_size is None:
-            check_memory(self.max_memory_tokens, 2, window)
-            return
-        # The old memory and the new one; the texts around them and the problem take some more.
-        rest = 2 * self.max_memory_tokens + 256
-        if self.chunk_size + rest > window:
-            fix = f"set --agent.chunk-size to at most {window - rest}"
-            if rest >= window:
-                third = (window - 256) // 3
-                fix = f"set --agent.chunk-size and --agent.max-memory-tokens to at most {third}"
-                if third < 1:
-                    fix = "choose a model with a larger window"
-            raise UserError(
-                f"chunks of {self.chunk_size} tokens, with memories of {self.max_memory_tokens},"
-                f" do not fit the model's window of {window}",
-                fix,
-            )
+        check_chunks(self.chunk_size, self.max_memory_tokens, 2, window)
 
     def new_memory(self, task: Task) -> TextMemory:
         """Start with nothing written."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from recollect.agents.estimates import (
     Lengths,
     Work,
-    check_memory,
+    check_chunks,
     reading_work,
     text_lengths,
 )
@@ -32,7 +32,6 @@ from recollect.agents.templates import check_fields, fill
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Tokenizer
-from recollect.errors import UserError
 from recollect.memory.text import TextMemory
 from recollect.types import Question, Task
 
@@ -154,15 +153,7 @@ class GatedAgent:
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""
-        if self.chunk_size is None:
-            check_memory(self.max_memory_tokens, 2, window)
-        rest = 2 * self.max_memory_tokens + 256  # the old memory, the reply, the words around them
-        if self.chunk_size is not None and self.chunk_size + rest > window:
-            raise UserError(
-                f"chunks of {self.chunk_size} tokens, with replies of {self.max_memory_tokens},"
-                f" do not fit the model's window of {window}",
-                "set --agent.chunk-size or --agent.max-memory-tokens lower",
-            )
+        check_chunks(self.chunk_size, self.max_memory_tokens, 2, window)
 
     def new_memory(self, task: Task) -> TextMemory:
         """Start with nothing written."""

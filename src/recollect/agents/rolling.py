@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from recollect.agents.estimates import check_chunks
 from recollect.agents.reading import (
     PROBLEM,
     Ask,
@@ -25,7 +26,6 @@ from recollect.agents.templates import fill, solve_from
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Part
-from recollect.errors import UserError
 from recollect.memory.text import TextMemory
 from recollect.types import Question, Task
 
@@ -63,13 +63,7 @@ class RollingAgent:
 
     def check_window(self, window: int) -> None:
         """Refuse settings that cannot fit a model's window."""
-        rest = 2 * self.max_state_tokens + 256  # the old state, the new one, the words around them
-        if self.chunk_size is not None and self.chunk_size + rest > window:
-            raise UserError(
-                f"chunks of {self.chunk_size} tokens, with states of {self.max_state_tokens},"
-                f" do not fit the model's window of {window}",
-                "set --agent.chunk-size or --agent.max-state-tokens lower",
-            )
+        check_chunks(self.chunk_size, self.max_state_tokens, 2, window, "state")
 
     def new_memory(self, task: Task) -> TextMemory:
         """Start with nothing thought."""
