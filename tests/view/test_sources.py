@@ -215,6 +215,7 @@ def test_tokens_show_the_steps_own_ratios_and_clips(tmp_path):
     small += ["--rollout.keep-groups", "-1", "--val.tasks", "2", "--val.lengths", "1"]
     small += ["--val.length-tasks", "2"]
     small += ["--optim.lr", "1e-2", "--optim.warmup-steps", "0"]  # so that later ratios leave 1
+    small += ["--loss.dual-clip", "1.3"]  # few tokens of worse episodes become thrice as likely
     assert main(["train", "demo", "--folder", str(tmp_path), *small]) == 0
     [source] = open_sources([tmp_path / "demo"])
     source.refresh()
