@@ -96,7 +96,7 @@ def episodes(job: Job, model: LoadedModel) -> list[Group]:
         texts = BabiLong(f"qa{variant}", job.times * LEAST, folder=job.data / "babilong")
     tasks = []
     for i in range(job.count):
-        task = texts.task((0 if variant else FIRST) + job.first + i, job.seed, job.split)
+        task = texts.task(FIRST + job.first + i, job.seed, job.split)
         if job.split == "train" and not variant:
             task = renamed(task, Random(job.first + i))
         tasks.append(task)

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import chronicle, chronicle_table
 from benchmarks.babilong_teacher import BabiTeacher
-from benchmarks.chronicle_teacher import Teacher, asked_about, follow, noted, recall
+from benchmarks.chronicle_teacher import Teacher, asked_about, follow, gates, noted, recall
 from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import parse_gates, with_lines
@@ -148,7 +148,8 @@ def test_a_memory_of_the_teacher_carries_all_that_is_needed(kind):
     for page in task.chunks:
         reader = recall(memory, known)
         follow(statements(page), reader, known)
-        memory = noted(reader, known)
+        new = parse_gates(gates(memory, noted(reader, known)), exit_gate=False).update
+        memory = with_lines(memory, new, TOKENIZER, 9999) if new else memory
     for question in task.questions:
         reader = recall(memory, known)
         assert reader.answer(question.text) == question.answers[0]

@@ -88,6 +88,8 @@ def test_without_an_exit_gate_no_third_part_is_asked_for():
     assert played.memory.text == "m"
     assert not any("<next>" in prompt for prompt in played.prompts["memory"])
     assert "<next>" in told(OWN, story("a"), SKIP).prompts["memory"][0]
+    off = replace(OWN, exit_gate=False)
+    assert "<next>" not in off.prompts.read and replace(off, exit_gate=True) == OWN
     own = GatedPrompts(read="{chunk} {memory} <next>")  # a text of one's own stays as it is
     alone = replace(OWN, exit_gate=False, prompts=own)
     assert "<next>" in told(alone, story("a"), SKIP).prompts["memory"][0]
@@ -96,11 +98,21 @@ def test_without_an_exit_gate_no_third_part_is_asked_for():
 def test_an_update_may_be_the_lines_that_change():
     replies = [keep("Ada: hall\nBen: attic"), keep("Ada: cellar\n\n Cora: hall "), keep("Dan")]
     played = told(replace(OWN, lines=True), story("a", "b", "c"), *replies)
-    assert "<memory>\nAda: cellar\nBen: attic\nCora: hall\n</memory>" in played.prompts["memory"][2]
-    assert played.memory.text == "Ada: cellar\nBen: attic\nCora: hall\nDan"
+    assert "<memory>\nBen: attic\nAda: cellar\nCora: hall\n</memory>" in played.prompts["memory"][2]
+    assert played.memory.text == "Ben: attic\nAda: cellar\nCora: hall\nDan"
     assert "line of the memory" in played.prompts["memory"][0]
     assert with_lines("a: 1\nb: 2", "c: 3", TOKENIZER, 9) == "b: 2\nc: 3"  # its tokens are bytes
     assert with_lines("a: 1", "c: a very long line", TOKENIZER, 9) == "c: a very long line"
+    assert with_lines("a: 1\nb: 2", "a: 3", TOKENIZER, 4) == "a: 3"  # the one just written stays
+    times = "09:10 Bob left\n09:30 Ann came"
+    assert with_lines(times, "09:45 Cy came", TOKENIZER, 99) == f"{times}\n09:45 Cy came"
+    torn = told(
+        replace(OWN, lines=True),
+        story("a", "b"),
+        keep("Ada: hall"),
+        "<check>yes</check><update>Ada: ce",
+    )
+    assert torn.memory.text == "Ada: hall"
 
 
 @pytest.mark.parametrize("chunks", [(), ("only",)])

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,7 @@ def test_on_a_cpu_no_prompt_is_split_and_no_graph_recorded(model, vllm):
 def test_a_vllm_that_dies_ends_a_run_with_its_last_words(vllm, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SCRIPTED_DEATH", "1")
     given = ["train", "demo", "--rollout.sampler", "vllm", "--folder", str(tmp_path / "runs"),
+             "--model.path", str(shutil.copytree(DEMO_MODEL, tmp_path / "base")),
              "--steps", "1", "--rollout.tasks", "1", "--rollout.n", "2", "--updates-per-step", "1",
              "--val.no-before-training", "--model.cache-gib", "0.25"]  # fmt: skip
     monkeypatch.setattr(vllm_policy, "SHARED_MEMORY", tmp_path)

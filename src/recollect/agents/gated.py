@@ -6,7 +6,7 @@ then be, and whether it has seen enough (the exit gate). What it does not read c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recollect.agents.estimates import (
     Lengths,
@@ -62,12 +62,15 @@ def default_read(exit_gate: bool, lines: bool) -> str:
     return _SHOWN + (_PARTS if exit_gate else _NO_EXIT).replace("{update}", update)
 
 
+_DEFAULTS = frozenset(default_read(end, lines) for end in (True, False) for lines in (True, False))
+
+
 @dataclass(frozen=True)
 class GatedPrompts:
     """Texts with the fields {problem}, {memory} and {chunk}."""
 
     read: str = default_read(exit_gate=True, lines=False)
-    """As it is by default, it follows the agent's settings; a text of one's own stays."""
+    """An agent's settings choose among the default texts; a text of one's own stays."""
     answer: str = FoldPrompts.answer
 
     def __post_init__(self) -> None:
@@ -105,16 +108,16 @@ def parse_gates(reply: str, exit_gate: bool = True) -> Gates:
 
 def with_lines(memory: str, new: str, tokenizer: Tokenizer, limit: int) -> str:
     """Put lines into a memory, and drop the oldest until it fits."""
-    known = {_key(line): line for line in memory.splitlines() if line.strip()}
-    known |= {_key(line): line.strip() for line in new.splitlines() if line.strip()}
-    lines = list(known.values())
+    changed = {_key(line): line.strip() for line in new.splitlines() if line.strip()}
+    lines = [line for line in memory.splitlines() if _key(line) not in changed]
+    lines += changed.values()  # at the end: what is read last was written last
     while len(lines) > 1 and len(tokenizer.encode("\n".join(lines))) > limit:
         del lines[0]
     return "\n".join(lines)
 
 
 def _key(line: str) -> str:
-    return line.partition(":")[0].strip()
+    return line.partition(": ")[0].strip()
 
 
 @dataclass(frozen=True)
@@ -131,14 +134,17 @@ class GatedAgent:
     exit_gate: bool = True
     """Whether the model may stop; without it every chunk is read."""
     lines: bool = False
-    """Whether an update holds only the lines that change: each takes the place of the one with the
-    same words before its colon, or is added. Where max_memory_tokens do not hold them all, the
-    oldest are dropped."""
+    """Whether an update holds only the lines that change: each replaces the one with the same words
+    before its colon, and is put last. Where max_memory_tokens do not hold them all, the lines that
+    were written longest ago are dropped. Of an update that was cut off, the last line is."""
     prompts: GatedPrompts = GatedPrompts()
 
     def __post_init__(self) -> None:
         names = ("chunk_size", "max_memory_tokens", "max_answer_tokens", "max_chunks")
         check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
+        if self.prompts.read in _DEFAULTS:
+            read = default_read(self.exit_gate, self.lines)
+            object.__setattr__(self, "prompts", replace(self.prompts, read=read))
 
     def lengths(self, window: int | None) -> Lengths:
         """Bound the contexts: a chunk, the problem and the memory."""
@@ -192,10 +198,7 @@ class GatedAgent:
         chat = chats.open("memory", label=label)
         chat.context.chunks = span
         shown = memory.text or NO_MEMORY
-        text = self.prompts.read
-        if text == GatedPrompts.read:
-            text = default_read(self.exit_gate, self.lines)
-        prompt = fill(text, problem=problem, chunk=chunk, memory=shown)
+        prompt = fill(self.prompts.read, problem=problem, chunk=chunk, memory=shown)
         reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
         gates = parse_gates(reply.text, self.exit_gate)
         chat.context.counts = {
@@ -206,6 +209,8 @@ class GatedAgent:
         if gates.update is not None:
             new = gates.update
             if self.lines:
+                if gates.malformed and "</update>" not in reply.text:
+                    new = new.rpartition("\n")[0]
                 tokenizer = tokenizer_of(chats, "memory")
                 new = with_lines(memory.text, new, tokenizer, self.max_memory_tokens)
             memory.replace(new, label=label)

@@ -37,12 +37,13 @@ from recollect.runs.run import METRICS, Run, read_records
 from recollect.runs.stopping import status_of
 from recollect.runs.trackers import Trackers, check_trackers, open_trackers
 from recollect.train.loop import Outcome, train
-from recollect.train.rollouts import Rollouts, nothing_learns
+from recollect.train.rollouts import Rollouts, keep_imports, nothing_learns
 from recollect.train.trial import needs_trial, try_out
 
 
 def run_training(config: TrainConfig) -> int:
     """Train as configured, to the end or until it is stopped; return the exit status."""
+    keep_imports()
     report = train_and_report(config)
     return report if isinstance(report, int) else 0
 

@@ -40,7 +40,7 @@ class EvalOptions:
     seeds: int = 1
     """Number of runs, each with its own seed for making tasks and for sampling."""
     first_seed: int = 0
-    """Seed of the first run: another one makes other tasks."""
+    """Seed of the first run: where tasks are made from a seed, another one makes other tasks."""
     split: Literal["test", "train"] = "test"
     data: Path | None = None
     """Where the data of the task families are; by default the folder data."""

@@ -177,6 +177,7 @@ def default_folder(options: EvalOptions, setup: Setup, own: Own = NOTHING_OWN) -
         options.closed_book,
         *([options.columns] if options.columns else []),
         *([] if options.run_models else ["--model for all"]),
+        *([f"from seed {options.first_seed}"] if options.first_seed else []),
     )
     brought = [_described(part) for part in (*own.tasks.values(), *own.agents.values())]
     data = [found for found in setup.data.values() if found]

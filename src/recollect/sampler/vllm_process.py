@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ class VllmProcess:
         self._closed = True
         for fd in (self._writing, self._held):
             os.close(fd)
-        if self.process.poll() is None:
+        with suppress(ProcessLookupError):  # all of the group: an engine outlives who started it
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self._log.close()

@@ -35,7 +35,7 @@ def keep_imports() -> None:
     """Spare the garbage collector what has been imported, once in a process.
 
     To look through torch and transformers takes it 0.2 to 0.4 s, in the middle of rollouts. A model
-    is loaded later and can be freed.
+    is loaded later and can be freed. For a command: what a notebook holds is its own to free.
     """
     if not gc.get_freeze_count():
         gc.collect()
@@ -63,7 +63,6 @@ class Rollouts:
         What is needed for nothing but learning, a critic, is loaded only if `learns`.
         """
         ask_servers(config)  # before a model is loaded, which takes a while
-        keep_imports()
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
         roles = Roles.open(config.models, config.model, config.rollout if learns else None)
         try:

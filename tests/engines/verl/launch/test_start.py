@@ -178,6 +178,8 @@ def test_what_takes_long_at_the_start_is_as_large_as_the_run(tmp_path):
     one = plan_launch(config, ["trainer.n_gpus_per_node=1", "trainer.nnodes=1"])
     assert one.keys[sizes] == [1, 2, 4, 8, 16, 32, 64, 128, 192, 256] and one.keys[workers] == 2
     assert f"{sizes}=[1,2,4,8,16,32,64,128,192,256]" in one.arguments
+    own = plan_launch(config, [f"{rollout}.max_num_seqs=null"])
+    assert not any("cudagraph_capture_sizes" in argument for argument in own.arguments)
     given = plan_launch(config, [f"{rollout}.max_num_seqs=1024", f"{workers}=3"])
     assert given.keys[sizes][-1] == 1024 and given.keys[workers] == 3
     assert given.arguments.count(f"{workers}=3") == 1

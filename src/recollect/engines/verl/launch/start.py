@@ -145,8 +145,9 @@ def check_keys(plan: Launch) -> None:
     from hydra.errors import HydraException
 
     # As a folder: verl as a package would be imported, with all that it needs.
-    (verl,) = found.submodule_search_locations or [""]
-    where = f"hydra.searchpath={written([Path(verl, 'trainer', 'config').as_uri()])}"
+    verl = next(iter(found.submodule_search_locations or [""]))
+    folder = f"file://{Path(verl, 'trainer', 'config')}"  # as it is: hydra decodes no %20
+    where = f"hydra.searchpath={written([folder])}"
     try:
         with initialize_config_dir(str(Path(__file__).parents[1]), version_base=None):
             compose("recollect", [*plan.arguments, where])
@@ -175,9 +176,12 @@ def short_start(keys: Keys, overrides: Sequence[str]) -> Keys:
     dashboard of a Ray that the run starts itself is gone before anybody could look at it.
     """
     whole = resolved(keys, overrides)
-    nodes = int(whole.get("trainer.nnodes", 1))
-    gpus = nodes * int(whole.get("trainer.n_gpus_per_node", 8))
-    sequences = int(whole.get(f"{ROLLOUT}.max_num_seqs", SEQUENCES))
+    nodes = whole.get("trainer.nnodes", 1)
+    each = whole.get("trainer.n_gpus_per_node", 8)
+    sequences = whole.get(f"{ROLLOUT}.max_num_seqs", SEQUENCES)
+    if not all(isinstance(number, int) for number in (nodes, each, sequences)):
+        return {}  # null, or what hydra puts in later: verl's own choice
+    gpus = nodes * each
     given = {name_of(text) for text in overrides}
     return {
         **({} if DASHBOARD in given else {f"+{DASHBOARD}": False}),
