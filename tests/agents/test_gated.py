@@ -88,8 +88,6 @@ def test_without_an_exit_gate_no_third_part_is_asked_for():
     assert played.memory.text == "m"
     assert not any("<next>" in prompt for prompt in played.prompts["memory"])
     assert "<next>" in told(OWN, story("a"), SKIP).prompts["memory"][0]
-    off = replace(OWN, exit_gate=False)
-    assert "<next>" not in off.prompts.read and replace(off, exit_gate=True) == OWN
     own = GatedPrompts(read="{chunk} {memory} <next>")  # a text of one's own stays as it is
     alone = replace(OWN, exit_gate=False, prompts=own)
     assert "<next>" in told(alone, story("a"), SKIP).prompts["memory"][0]

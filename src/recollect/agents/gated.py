@@ -6,7 +6,7 @@ then be, and whether it has seen enough (the exit gate). What it does not read c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from recollect.agents.estimates import (
     Lengths,
@@ -62,15 +62,12 @@ def default_read(exit_gate: bool, lines: bool) -> str:
     return _SHOWN + (_PARTS if exit_gate else _NO_EXIT).replace("{update}", update)
 
 
-_DEFAULTS = frozenset(default_read(end, lines) for end in (True, False) for lines in (True, False))
-
-
 @dataclass(frozen=True)
 class GatedPrompts:
     """Texts with the fields {problem}, {memory} and {chunk}."""
 
     read: str = default_read(exit_gate=True, lines=False)
-    """An agent's settings choose among the default texts; a text of one's own stays."""
+    """This default follows the agent's exit_gate and lines; a text of one's own stays."""
     answer: str = FoldPrompts.answer
 
     def __post_init__(self) -> None:
@@ -142,9 +139,6 @@ class GatedAgent:
     def __post_init__(self) -> None:
         names = ("chunk_size", "max_memory_tokens", "max_answer_tokens", "max_chunks")
         check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
-        if self.prompts.read in _DEFAULTS:
-            read = default_read(self.exit_gate, self.lines)
-            object.__setattr__(self, "prompts", replace(self.prompts, read=read))
 
     def lengths(self, window: int | None) -> Lengths:
         """Bound the contexts: a chunk, the problem and the memory."""
@@ -198,7 +192,10 @@ class GatedAgent:
         chat = chats.open("memory", label=label)
         chat.context.chunks = span
         shown = memory.text or NO_MEMORY
-        prompt = fill(self.prompts.read, problem=problem, chunk=chunk, memory=shown)
+        text = self.prompts.read
+        if text == GatedPrompts.read:
+            text = default_read(self.exit_gate, self.lines)
+        prompt = fill(text, problem=problem, chunk=chunk, memory=shown)
         reply = await chat.say(prompt, max_tokens=self.max_memory_tokens)
         gates = parse_gates(reply.text, self.exit_gate)
         chat.context.counts = {
