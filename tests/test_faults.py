@@ -285,8 +285,8 @@ def test_an_evaluation_awaits_no_reply_after_the_limit():
 
 def test_a_mistake_found_while_replies_are_awaited_still_ends_the_run():
     async def script(_prompt: str) -> str:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.3)  # between the limit and twice the limit
         raise UserError("the server is gone")
 
     with pytest.raises(UserError, match="gone"):
-        play(talks, timeout=0.05, memory=model(script))
+        play(talks, timeout=0.2, memory=model(script))
