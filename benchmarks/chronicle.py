@@ -120,8 +120,8 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
             group.create_task(part(*own))
 
 
-async def one_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> None:
-    """Train one agent with one seed, measure it on tasks of that seed, and drop its weights."""
+async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> None:
+    """Train one agent with one seed."""
     folder = o.out / f"{name}-{seed}"
     if (folder / "done").exists():
         return
@@ -135,6 +135,13 @@ async def one_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -
         "--save-freq", 5, "--keep", 1, "--model.cache-gib", o.cache_gib, "--folder", folder,
         "--token-budget", 1 << 15, *o.more,
     )  # fmt: skip
+
+
+async def measure_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> None:
+    """Measure a trained agent on tasks of its seed, and drop its weights."""
+    folder = o.out / f"{name}-{seed}"
+    if (folder / "done").exists():
+        return
     await measure(
         o, folder, agent.asked, "--agents", folder / "chronicle", "--no-closed-book",
         "--first-seed", seed,
@@ -176,20 +183,23 @@ async def everything(o: argparse.Namespace) -> None:
         await warm_up(o, "warm-babilong", o.out / "warm", *start)
     o.places = asyncio.Semaphore(o.at_once)
     trained = trained_agents(o)
-    baselines = [name for name in trained if name in chronicle_table.BASELINES]
     memories = [name for name in trained if name in chronicle_table.MEMORIES]
+    baselines = [name for name in trained if name in chronicle_table.BASELINES]
     books = [name for name in trained if trained[name].base != "warm"]
-    # Updates of one program hold up every single token of another: these take turns.
-    for names in (baselines, memories, books):
-        async with asyncio.TaskGroup() as group:
-            for name in names:
-                for seed in range(o.seeds):
-                    group.create_task(one_run(o, name, trained[name], seed))
-    warmed = argparse.Namespace(**vars(o) | {"longest": 0})
-    await untrained(warmed, "warmed", o.out / "warm")
-    # What comes out of weights that know no form is long, and worth little beyond 1x.
-    before = argparse.Namespace(**vars(warmed) | {"lengths": (1,), "control": False})
-    await untrained(before, "before", o.model)
+    async with asyncio.TaskGroup() as measured:
+        # Updates of one program hold up every single token of another: agents train in turns.
+        for names in (memories, baselines, books):
+            runs = [(o, name, trained[name], seed) for name in names for seed in range(o.seeds)]
+            async with asyncio.TaskGroup() as group:
+                for own in runs:
+                    group.create_task(train(*own))
+            for own in runs:
+                measured.create_task(measure_run(*own))
+        warmed = argparse.Namespace(**vars(o) | {"longest": 0})
+        measured.create_task(untrained(warmed, "warmed", o.out / "warm"))
+        # What comes out of weights that know no form is long, and worth little beyond 1x.
+        before = argparse.Namespace(**vars(warmed) | {"lengths": (1,), "control": False})
+        measured.create_task(untrained(before, "before", o.model))
 
 
 async def show(o: argparse.Namespace) -> None:

@@ -95,10 +95,11 @@ def episodes(job: Job, model: LoadedModel) -> list[Group]:
         teacher = BabiTeacher()
         texts = BabiLong(f"qa{variant}", job.times * LEAST, folder=job.data / "babilong")
     tasks = []
-    for i in range(job.count):
-        task = texts.task(FIRST + job.first + i, job.seed, job.split)
+    first = job.first + (FIRST if job.split == "train" else 0)
+    for i in range(first, first + job.count):
+        task = texts.task(i, job.seed, job.split)
         if job.split == "train" and not variant:
-            task = renamed(task, Random(job.first + i))
+            task = renamed(task, Random(i))
         tasks.append(task)
     policy = ScriptedPolicy(model.tokenizer, teacher.reply)
     speaker = Model(policy, Renderer(model.tokenizer), True, window=model.window)
