@@ -32,7 +32,7 @@ WARM_UP = (sys.executable, "-m", "benchmarks.chronicle_warm_up")
 TABLE = (sys.executable, "-m", "benchmarks.chronicle_table")
 PART = 15_000_000
 """Bytes of one file of what is carried to another machine."""
-KEPT = ("scores.jsonl", "metrics.jsonl", "config.json", "done")
+KEPT = ("scores.jsonl", "films.jsonl", "metrics.jsonl", "config.json", "done")
 LESSONS = "*-*.npz"
 KNOWN = ("overwrite", "count", "two-hop")
 AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")

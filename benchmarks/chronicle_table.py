@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.chronicle_films import FILMS, Film, can_be_filmed, film, reason, watch
 from recollect.evaluation.folder import read_episodes
+from recollect.evaluation.records import Record
 from recollect.evaluation.scoring import score_record
 from recollect.metrics import cluster_scores, mean_interval, paired_p_value, share_interval
 from recollect.metrics.pairs import holm
@@ -20,40 +22,70 @@ from recollect.tasks.lengths import parse_length
 from recollect.view.analysis import Analysis
 from recollect.view.causes import CAUSES
 from recollect.view.evaluations import EvaluationSource
+from recollect.view.stored import Stored
 
 MEMORIES = ("gated", "fold")
 BASELINES = ("full_context", "rag", "rag_hybrid")
 HEADLINE = ("8x", "16x", "32x")
 SCORES = "scores.jsonl"
+FILMED = ("agent", "kind", "length")
+"""Of the answers that agree in these and in their reason, the one to the first task is filmed."""
 Row = Mapping[str, Any]
 Cells = Mapping[tuple[str, str, str], list[Row]]
 """Answers by agent, kind and length."""
 
 
 def write_scores(folder: Path, tokens: int) -> None:
-    """Score a finished evaluation, and say why answers are wrong; `tokens` is the length 1x."""
+    """Score a finished evaluation, say why answers are wrong, and keep a film of every kind of
+    success and failure; `tokens` is the length 1x."""
     source = EvaluationSource(folder.name, folder)
     source.refresh()
     analysis = Analysis(source)
     analysis.finish()
-    ids = {n: source.record(n)["id"] for n in {row["n"] for row in source.rows}}
-    causes = {(ids[n], q): known[0] for (n, q), known in analysis.causes.items()}
-    lines = []
-    for record in read_episodes(folder):
-        asked = record["questions"]
-        times = parse_length(record["task"].rpartition("@")[2].partition("#")[0]) // tokens
-        length = f"{times}x" if folder.name in ("near", "far") else folder.name
-        for a in score_record(record, ("boxed_exact_match",)):
-            row = {
-                "kind": asked[a.question]["category"], "agent": a.agent, "item": a.unit,
-                "task": a.item, "score": a.scores[0], "failed": a.failed,
-                "cause": causes.get((record["id"], a.question), ""), "pages": record["chunks"],
-                "length": length,
-            }  # fmt: skip
-            lines.append(json.dumps(row))
-    temporary = folder / f".{SCORES}"
-    temporary.write_text("\n".join(lines) + "\n")
-    temporary.rename(folder / SCORES)
+    places = {source.record(n)["id"]: n for n in {row["n"] for row in source.rows}}
+    found: list[dict[str, Any]] = []
+    films: dict[tuple[Any, ...], Film] = {}
+    for record in sorted(read_episodes(folder), key=lambda own: (own["seed"], own["index"])):
+        n = places[record["id"]]
+        for q, row in enumerate(scored(record, tokens, folder.name)):
+            # The viewer scores less strictly: what it takes as right may be outside of the box.
+            row["cause"] = "" if row["score"] else analysis.causes[n, q][0] or "malformed"
+            found.append(row)
+            if can_be_filmed(record, record["questions"][q]["text"]):
+                add_film(films, row, source.stored(n), q)
+    _write(folder / FILMS, list(films.values()))
+    _write(folder / SCORES, found)  # last: a part that has scores is done
+
+
+def scored(record: Record, tokens: int, part: str) -> Iterator[dict[str, Any]]:
+    """Yield the answers of an episode."""
+    times = parse_length(record["task"].rpartition("@")[2].partition("#")[0]) // tokens
+    for a in score_record(record, ("boxed_exact_match",)):
+        yield {
+            "kind": record["questions"][a.question]["category"], "agent": a.agent, "item": a.unit,
+            "task": a.item, "score": a.scores[0], "failed": a.failed, "pages": record["chunks"],
+            "length": f"{times}x" if part in ("near", "far") else part,
+        }  # fmt: skip
+
+
+def add_film(films: dict[tuple[Any, ...], Film], row: dict[str, Any], own: Stored, q: int) -> None:
+    """Say where a wrong answer was lost; film the first one of its kind."""
+    key = tuple(row[name] for name in FILMED)
+    if own.chunks is None or (row["score"] and (*key, "") in films):
+        return
+    frames = watch(own, q)
+    row["reason"] = "" if row["score"] else reason(frames, own.questions[q].text)
+    if row["cause"] in ("malformed", "failed"):
+        row["reason"] = row["cause"]
+    if (*key, row["reason"]) not in films:
+        named = {name: row[name] for name in (*FILMED, "reason")}
+        films[*key, row["reason"]] = named | film(own, q, frames)
+
+
+def _write(path: Path, found: Sequence[Row]) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text("".join(json.dumps(row) + "\n" for row in found))
+    temporary.rename(path)
 
 
 def rows(out: Path) -> Iterator[dict[str, Any]]:
