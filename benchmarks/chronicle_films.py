@@ -47,10 +47,14 @@ class Frame:
         }  # fmt: skip
 
 
-def can_be_filmed(record: Mapping[str, Any], question: str) -> bool:
-    """Tell whether an agent kept a memory, of somebody whom the question names."""
-    names_one = asked_about(question)[0] != "all"
-    return names_one and any(context["role"] == "memory" for context in record["contexts"])
+def has_memory(record: Mapping[str, Any]) -> bool:
+    """Tell whether an agent kept a memory."""
+    return any(context["role"] == "memory" for context in record["contexts"])
+
+
+def names_one(question: str) -> bool:
+    """Tell whether rules can read the answer off a memory: the question names somebody."""
+    return asked_about(question)[0] != "all"
 
 
 def watch(stored: Stored, number: int = 0) -> list[Frame]:

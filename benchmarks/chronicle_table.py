@@ -12,16 +12,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chronicle_films import FILMS, Film, can_be_filmed, film, reason, watch
+from benchmarks.chronicle_films import (
+    FILMS,
+    Film,
+    film,
+    has_memory,
+    names_one,
+    reason,
+    watch,
+)
 from recollect.evaluation.folder import read_episodes
 from recollect.evaluation.records import Record
 from recollect.evaluation.scoring import score_record
 from recollect.metrics import cluster_scores, mean_interval, paired_p_value, share_interval
 from recollect.metrics.pairs import holm
 from recollect.tasks.lengths import parse_length
-from recollect.view.analysis import Analysis
 from recollect.view.causes import CAUSES
 from recollect.view.evaluations import EvaluationSource
+from recollect.view.films import trace
 from recollect.view.stored import Stored
 
 MEMORIES = ("gated", "fold")
@@ -40,19 +48,16 @@ def write_scores(folder: Path, tokens: int) -> None:
     success and failure; `tokens` is the length 1x."""
     source = EvaluationSource(folder.name, folder)
     source.refresh()
-    analysis = Analysis(source)
-    analysis.finish()
     places = {source.record(n)["id"]: n for n in {row["n"] for row in source.rows}}
     found: list[dict[str, Any]] = []
     films: dict[tuple[Any, ...], Film] = {}
     for record in sorted(read_episodes(folder), key=lambda own: (own["seed"], own["index"])):
-        n = places[record["id"]]
         for q, row in enumerate(scored(record, tokens, folder.name)):
-            # The viewer scores less strictly: what it takes as right may be outside of the box.
-            row["cause"] = "" if row["score"] else analysis.causes[n, q][0] or "malformed"
             found.append(row)
-            if can_be_filmed(record, record["questions"][q]["text"]):
-                add_film(films, row, source.stored(n), q)
+            key = tuple(row[name] for name in FILMED)
+            # Following an answer through 4,000 pages takes seconds: only where it is looked at.
+            if has_memory(record) and (not row["score"] or (*key, "") not in films):
+                explain(row, source.stored(places[record["id"]]), q, films)
     _write(folder / FILMS, list(films.values()))
     _write(folder / SCORES, found)  # last: a part that has scores is done
 
@@ -64,22 +69,26 @@ def scored(record: Record, tokens: int, part: str) -> Iterator[dict[str, Any]]:
         yield {
             "kind": record["questions"][a.question]["category"], "agent": a.agent, "item": a.unit,
             "task": a.item, "score": a.scores[0], "failed": a.failed, "pages": record["chunks"],
-            "length": f"{times}x" if part in ("near", "far") else part,
+            "length": f"{times}x" if part in ("near", "far") else part, "cause": "", "reason": "",
         }  # fmt: skip
 
 
-def add_film(films: dict[tuple[Any, ...], Film], row: dict[str, Any], own: Stored, q: int) -> None:
-    """Say where a wrong answer was lost; film the first one of its kind."""
-    key = tuple(row[name] for name in FILMED)
-    if own.chunks is None or (row["score"] and (*key, "") in films):
+def explain(row: dict[str, Any], own: Stored, q: int, films: dict[tuple[Any, ...], Film]) -> None:
+    """Say why an answer is wrong, as the viewer does and by rules; film the first of its kind."""
+    question = own.questions[q].text
+    if not row["score"]:
+        # The viewer scores less strictly: what it takes as right may be outside of the box.
+        row["cause"] = trace(own).lives[q].cause or "malformed"
+    if own.chunks is None or not names_one(question):
         return
     frames = watch(own, q)
-    row["reason"] = "" if row["score"] else reason(frames, own.questions[q].text)
-    if row["cause"] in ("malformed", "failed"):
-        row["reason"] = row["cause"]
-    if (*key, row["reason"]) not in films:
+    if not row["score"]:
+        formal = row["cause"] in ("malformed", "failed")
+        row["reason"] = row["cause"] if formal else reason(frames, question)
+    key = (*(row[name] for name in FILMED), row["reason"])
+    if key not in films:
         named = {name: row[name] for name in (*FILMED, "reason")}
-        films[*key, row["reason"]] = named | film(own, q, frames)
+        films[key] = named | film(own, q, frames)
 
 
 def _write(path: Path, found: Sequence[Row]) -> None:

@@ -229,7 +229,7 @@ def test_every_wrong_answer_of_a_memory_has_a_reason(measured):
     assert {r["score"] for r in found} == {0.0, 1.0}
     for r in found:
         wrong = r["agent"] == "gated" and not r["score"]
-        assert bool(r.get("reason")) == wrong and bool(r["cause"]) == (not r["score"])
+        assert bool(r["reason"]) == bool(r["cause"]) == wrong
 
 
 def row(agent: str, seed: int, item: int, score: float, cause: str = "") -> dict[str, Any]:
