@@ -260,6 +260,12 @@ async def in_time(o: argparse.Namespace) -> bool:
     return True
 
 
+def said(failed: BaseExceptionGroup[BaseException]) -> Iterator[str]:
+    """Yield what went wrong, also in tasks that others had started."""
+    for error in failed.exceptions:
+        yield from said(error) if isinstance(error, BaseExceptionGroup) else (str(error),)
+
+
 def parse() -> argparse.Namespace:
     """Read the command line; the defaults are the plan."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -296,7 +302,7 @@ def main() -> None:
         with shared_gpu(o.out), contextlib.suppress(KeyboardInterrupt):
             done = asyncio.run(in_time(o))
     except* RuntimeError as failed:
-        print("\n".join(str(error) for error in failed.exceptions))
+        print("\n".join(said(failed)))
     finally:
         parts = pack(o.out, o.rank > 0)
         size = sum(part.stat().st_size for part in parts)
