@@ -12,7 +12,7 @@ import torch
 from recollect.errors import UserError
 from recollect.models.model import LoadedModel, ModelConfig, load_model
 from recollect.sampler import paged
-from recollect.sampler.decode import Burst
+from recollect.sampler.bursts import Burst
 from recollect.sampler.dense import LocalPolicy
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.paged import PAGE
@@ -115,13 +115,13 @@ def test_who_asks_again_while_the_device_works_is_served_alike(llama, settings, 
 
     one = 2 * sum(value.nbytes for _key, value in keys_of(llama))
     policy = paged_policy(llama, cache_bytes=one * tokens, **settings)
-    burst = policy._decoder.burst
+    burst = policy._extender.burst
 
     def slow(*given) -> Slow:
         begun = burst(*given)
-        return Slow(begun.tokens, begun.logprobs)
+        return Slow(begun.tokens, begun.logprobs, counts=begun.counts)
 
-    policy._decoder.burst = slow
+    policy._extender.burst = slow
     assert_alike(asyncio.run(chats(policy)), asyncio.run(chats(LocalPolicy(llama))))
     assert policy._pages.room == policy._pages.count - 1
 
@@ -129,14 +129,14 @@ def test_who_asks_again_while_the_device_works_is_served_alike(llama, settings, 
 def test_the_others_go_on_before_whoever_was_answered_asks_again(llama):
     policy = paged_policy(llama, burst=4)
     events = []
-    burst, read = policy._decoder.burst, policy._reader.read
+    burst, read = policy._extender.burst, policy._reader.read
 
     def begin(*given) -> Slow:
         begun = burst(*given)
         events.append("burst")
-        return Slow(begun.tokens, begun.logprobs)
+        return Slow(begun.tokens, begun.logprobs, counts=begun.counts)
 
-    policy._decoder.burst = begin
+    policy._extender.burst = begin
     policy._reader.read = lambda runs: (events.append("read"), read(runs))[1]
 
     async def twice() -> None:
@@ -157,8 +157,11 @@ def test_the_device_works_before_all_askers_have_worked_on_their_replies(llama):
     """All replies end at once; the device does not wait until all askers have asked again."""
     policy = paged_policy(llama)
     policy._ends = set()
-    rows, begin = [], policy._decoder.burst
-    policy._decoder.burst = lambda start, *new: (rows.append(len(start.ids)), begin(start, *new))[1]
+    rows, begin = [], policy._extender.burst
+    policy._extender.burst = lambda plan, start, *new: (
+        rows.append(len(start.ids)),
+        begin(plan, start, *new),
+    )[1]
     count = 3 * paged.ANSWERED
 
     async def ask(number: int) -> None:
@@ -273,20 +276,20 @@ def test_a_reset_gives_up_a_burst_that_no_one_waits_for(llama):
     expected = run(LocalPolicy(llama), [prompt], max_tokens=5)
 
     async def leave_and_come_again() -> Completion:
-        begin = policy._decoder.burst
+        begin = policy._extender.burst
 
         def never_ready(*args):
             burst = begin(*args)
             burst.ready = lambda: False
             return burst
 
-        policy._decoder.burst = never_ready
+        policy._extender.burst = never_ready
         lost = asyncio.create_task(policy.sample(prompt, Sampling(max_tokens=5)))
         for _ in range(5):
             await asyncio.sleep(0)
         lost.cancel()
         await asyncio.gather(lost, return_exceptions=True)
-        policy._decoder.burst = begin
+        policy._extender.burst = begin
         policy.reset()
         return await policy.sample(prompt, Sampling(max_tokens=5, seed=0))
 
@@ -296,15 +299,15 @@ def test_a_reset_gives_up_a_burst_that_no_one_waits_for(llama):
 def test_what_breaks_is_told_to_all_who_wait_and_the_next_ones_are_served(llama):
     policy = paged_policy(llama)
     prompts = families(2, 2)
-    begin = policy._decoder.burst
+    begin = policy._extender.burst
 
     def broken(*_args):
         raise RuntimeError("no such kernel")
 
-    policy._decoder.burst = broken
+    policy._extender.burst = broken
     with pytest.raises(RuntimeError, match="no such kernel"):
         run(policy, prompts, max_tokens=3)
-    policy._decoder.burst = begin
+    policy._extender.burst = begin
     expected = run(LocalPolicy(llama), prompts, max_tokens=3)
     assert_alike(run(policy, prompts, max_tokens=3), expected)
 

@@ -6,73 +6,41 @@ step and after its last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
 import torch
 
 from recollect.models.model import LoadedModel
-from recollect.sampler.graphs import Graphs, Staged, rounded
+from recollect.sampler.bursts import Burst, BurstRows, BurstStart, fetched, started
+from recollect.sampler.graphs import Graphs, rounded
+from recollect.sampler.history import History
 from recollect.sampler.paged_attention import PagedCache, TokenPlan
 from recollect.sampler.pick import Way, pick
 
 
-@dataclass(frozen=True)
-class BurstStart:
-    """What a burst begins with: B sequences, each with a newest token that is not cached yet."""
-
-    ids: np.ndarray
-    """(B,): the newest tokens."""
-    lengths: np.ndarray
-    """(B,): tokens in the cache."""
-    pages: np.ndarray
-    """The places of their pages, sequence after sequence."""
-    begin: np.ndarray
-    """(B,): where each sequence's pages begin among them."""
-    temperature: np.ndarray
-    top_p: np.ndarray
-    uniform: np.ndarray
-    """(K, B): one draw for every token of the burst."""
-    way: Way
-
-
-@dataclass
-class Burst:
-    """Tokens on their way to the host."""
-
-    tokens: torch.Tensor
-    """(K, B)"""
-    logprobs: torch.Tensor
-    done: torch.cuda.Event | None = None
-
-    def ready(self) -> bool:
-        """Tell whether they have arrived."""
-        return self.done is None or self.done.query()
-
-
 class Decoder:
-    """Extend the sequences of a cache."""
+    """Extend the sequences of a cache, one token at each step."""
 
     def __init__(
-        self, model: LoadedModel, cache: PagedCache, rows: int, steps: int, pages: int
+        self,
+        model: LoadedModel,
+        cache: PagedCache,
+        rows: BurstRows,
+        steps: int,
+        history: History | None = None,
     ) -> None:
         if steps > cache.size:
             raise ValueError("a burst is no longer than a page: padding has one to itself")
         self.model = model
         self.cache = cache
-        self.max_rows = rows
+        self.max_rows = rows.ints.there.shape[1]
         self.max_steps = steps
+        self.history = history
+        """Keeps what is drawn, for those who draft from it."""
         device = cache.device
         self._graphs = Graphs() if device.type == "cuda" else None
-        self._ints = Staged((3, rows), torch.long, device)
-        """Newest token, tokens in the cache, where its pages begin."""
-        self._floats = Staged((2 + steps, rows), torch.float64, device)
-        """Temperature, top-p, draws."""
-        self._pages = Staged((pages + 1,), torch.int32, device)
-        """The pages of all sequences, a shared page once for each; the last one is for padding."""
+        self._rows = rows
         self._step = torch.zeros(1, dtype=torch.long, device=device)
-        self._tokens = torch.zeros(steps, rows, dtype=torch.long, device=device)
-        self._logprobs = torch.zeros(steps, rows, device=device)
+        self._tokens = torch.zeros(steps, self.max_rows, dtype=torch.long, device=device)
+        self._logprobs = torch.zeros(steps, self.max_rows, device=device)
 
     def burst(
         self, rows: BurstStart, at: torch.Tensor | None = None, newest: torch.Tensor | None = None
@@ -85,47 +53,36 @@ class Decoder:
         size = rounded(count, self.max_rows)
         name = (size, rows.way)
         self.record(size, rows.way)
-        self._load(rows, size)
-        if at is not None and newest is not None:
-            self._ints.there[0].index_copy_(0, at, newest)
+        self._rows.load(rows, size, at, newest)
+        self._step.zero_()
+        began = started(self.cache.device)
         for _ in range(steps):
             if self._graphs:
                 self._graphs.replay(name)
             else:
                 self._extend(size, rows.way)
-        return self._fetched(steps, count)
+        tokens_KB = self._tokens[:steps, :count]
+        if self.history:
+            slots_B, even_B = self._rows.ints.there[3, :count], self._step.expand(count)
+            self.history.append(slots_B, tokens_KB.T, even_B)
+        return fetched(tokens_KB, self._logprobs[:steps, :count], began)
 
     def record(self, size: int, way: Way) -> None:
         """Record a step of this many rows, if steps are recorded."""
         if self._graphs:
             self._graphs.record((size, way), lambda: self._extend(size, way), self._blank)
 
-    def _load(self, rows: BurstStart, size: int) -> None:
-        count, pages = len(rows.ids), len(rows.pages)
-        ints, floats, places = self._ints.host, self._floats.host, self._pages.host
-        ints[:, :count] = rows.ids, rows.lengths, rows.begin
-        # Padding reads and writes the place that no sequence owns: page 0.
-        ints[:, count:size] = np.array([[0], [0], [pages]])
-        places[:pages], places[pages] = rows.pages, 0
-        floats[:, :size] = 1.0
-        floats[0, :count], floats[1, :count] = rows.temperature, rows.top_p
-        floats[2 : 2 + len(rows.uniform), :count] = rows.uniform
-        self._ints.send()
-        self._floats.send()
-        self._pages.send(pages + 1)
-        self._step.zero_()
-
     def _blank(self) -> None:
-        for tensor in (self._ints.there, self._pages.there, self._step):
-            tensor.zero_()
+        self._rows.blank()
+        self._step.zero_()
 
     def _extend(self, size: int, way: Way) -> None:
         """Give every row one more token."""
-        ids, lengths, begin = self._ints.there[:, :size]
+        ids, lengths, begin = self._rows.ints.there[:3, :size]
         with self.model.autocast:
-            plan = TokenPlan(self.cache, self._pages.there, begin, lengths)
+            plan = TokenPlan(self.cache, self._rows.pages.there, begin, lengths)
             logits = self.model.logits(self.model.hidden(ids, lengths, plan))
-        floats = self._floats.there[:, :size]
+        floats = self._rows.floats.there[:, :size]
         uniform = floats[2:].index_select(0, self._step)[0]
         tokens, logprobs = pick(logits, floats[0].float(), floats[1].float(), uniform, way)
         self._tokens[:, :size].index_copy_(0, self._step, tokens[None])
@@ -133,17 +90,3 @@ class Decoder:
         ids.copy_(tokens)
         lengths.add_(1)
         self._step.add_(1)
-
-    def _fetched(self, steps: int, count: int) -> Burst:
-        tokens, logprobs = self._tokens[:steps, :count], self._logprobs[:steps, :count]
-        if not tokens.is_cuda:
-            return Burst(tokens.clone(), logprobs.clone())
-        done = torch.cuda.Event()
-        burst = Burst(_begin_fetch(tokens), _begin_fetch(logprobs), done)
-        done.record()
-        return burst
-
-
-def _begin_fetch(tensor: torch.Tensor) -> torch.Tensor:
-    here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    return here.copy_(tensor, non_blocking=True)

@@ -17,25 +17,26 @@ import numpy as np
 import torch
 
 from recollect.concurrency import running_task
-from recollect.errors import UserError
 from recollect.models.copies import SamplerCopy
 from recollect.models.model import LoadedModel
 from recollect.models.transfer import put
-from recollect.sampler.decode import Burst, Decoder
+from recollect.sampler.bursts import Burst
 from recollect.sampler.dense_cache import keys_of
+from recollect.sampler.extend import Extender, Plan
 from recollect.sampler.paged_attention import PagedCache
-from recollect.sampler.paged_requests import NONE, PagedRequest, Read
+from recollect.sampler.paged_requests import NONE, PagedRequest, Read, checked
 from recollect.sampler.pages import Pages
-from recollect.sampler.pick import pick
 from recollect.sampler.prefill import Prefill, Runs
 from recollect.sampler.requests import Heard
-from recollect.sampler.rows import Ended, Rows, first_draws, slots_of
+from recollect.sampler.rows import Ended, Rows, first_picks, slots_of
 from recollect.types import Completion, Sampling
 
 PAGE = 32
 """Tokens of one page: prompts share whole pages."""
 BURST = 8
 """Tokens between two looks at the askers; no more than a page."""
+DRAFTS = 9
+"""Tokens that are guessed for a sequence at one step; 0 guesses none."""
 ANSWERED = 16
 """Replies handed over at once: an asker works on, and the device may be done before."""
 
@@ -50,6 +51,7 @@ class PagedPolicy:
         prefill_tokens: int = 1 << 16,
         cache_bytes: int = 4 << 30,
         burst: int = BURST,
+        drafts: int = DRAFTS,
     ) -> None:
         self.model = model
         self.max_running = max_running
@@ -64,7 +66,10 @@ class PagedPolicy:
         self._longest = min(model.window, self._pages.count * PAGE)
         room = max_running * (self._longest // PAGE + 2)
         self._reader = Prefill(self._network, self._cache, max_running, prefill_tokens, room)
-        self._decoder = Decoder(self._network, self._cache, max_running, burst, room)
+        self._extender = Extender(
+            self._network, self._cache, max_running, room, burst, drafts, self._longest
+        )
+        self._decoder = self._extender.decoder
         self._rows = Rows(max_running, self._longest // PAGE + 2, PAGE)
         self._ends = set(model.tokenizer.end_ids)
         self._numbers = itertools.count()
@@ -90,6 +95,7 @@ class PagedPolicy:
         self._refused = None
         self._rows = Rows(self.max_running, self._rows.pages.shape[1], PAGE)
         self._pages.clear()
+        self._extender.clear()
         if self._copy:
             self._copy.refresh()
 
@@ -105,7 +111,7 @@ class PagedPolicy:
         """Record the smallest steps, so that a model whose steps cannot be is met at once."""
         with self._on_device(), torch.inference_mode():
             self._reader.record(1)
-            self._decoder.record(8, "drawn")
+            self._extender.record()
 
     def _on_device(self) -> AbstractContextManager[object]:
         """Let graphs and kernels go to the model's GPU, which may not be the thread's."""
@@ -119,17 +125,8 @@ class PagedPolicy:
 
         `heard` is called with every token, some at a time.
         """
-        ids = np.array(prompt_ids, dtype=np.int64)
-        if not len(ids) or not 0 <= ids.min() <= ids.max() < self.model.tokenizer.vocab_size:
-            raise ValueError("a prompt needs at least one token, all of them in the vocabulary")
-        if len(ids) + sampling.max_tokens > (room := (self._pages.count - 1) * PAGE):
-            raise UserError(
-                f"a prompt of {len(ids)} tokens with {sampling.max_tokens} more does not fit the"
-                f" sampler's cache of {room}",
-                "give it more memory: --model.cache-gib for training, --cache-gib elsewhere",
-            )
-        if len(ids) + sampling.max_tokens > self._longest:
-            raise ValueError(f"prompt and reply may have {self._longest} tokens, the window")
+        room, vocabulary = (self._pages.count - 1) * PAGE, self.model.tokenizer.vocab_size
+        ids = checked(prompt_ids, sampling, vocabulary, room, self._longest)
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         request = PagedRequest(next(self._numbers), ids, sampling, done, heard)
         self._waiting.append(request)
@@ -243,17 +240,11 @@ class PagedPolicy:
         # Only the last one of a pass can have been read in part.
         whole = [request for request, _ in runs if request.cached == len(request.ids)]
         del self._reading[: len(whole)]
-        return Read(whole, *self._first(whole, hidden[: len(whole)])) if whole else None
-
-    def _first(
-        self, requests: list[PagedRequest], hidden: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pick the token that follows each prompt."""
-        temperature, top_p, draws, way = first_draws(requests)
+        if not whole:
+            return None
         with self._network.autocast:
-            logits = self._network.logits(hidden)
-        there = [put(values, self.model.device) for values in (temperature, top_p, draws)]
-        return pick(logits, there[0], there[1], there[2], way)
+            logits = self._network.logits(hidden[: len(whole)])
+        return Read(whole, *first_picks(whole, logits))
 
     # --- extend ----------------------------------------------------------------------------------
 
@@ -262,27 +253,27 @@ class PagedPolicy:
         if read:
             # Siblings side by side: what they share is then read from fast memory.
             self._running.sort(key=lambda r: int(r.places[len(r.prompt) // PAGE // 2]))
+            self._extender.enter(read)
         slots = slots_of(self._running)
-        left = int((self._rows.limit - self._rows.drawn)[slots].max())
-        steps = max(1, min(self._decoder.max_steps, left))
-        if self._make_room(slots, steps, read):
+        plan = self._extender.plan(self._rows.left(slots))
+        if self._make_room(slots, plan, read):
             slots = slots_of(self._running)
-        rows = self._rows.begin(slots, steps)
+        rows = self._rows.begin(slots, plan.tokens)
         if read is None:
-            return self._decoder.burst(rows)
+            return self._extender.burst(plan, rows, None, None)
         row_of = np.empty(self.max_running, dtype=np.int64)
         row_of[slots] = np.arange(len(slots))
         at = put(row_of[slots_of(read.requests)], self.model.device)
-        return self._decoder.burst(rows, at, read.tokens)
+        return self._extender.burst(plan, rows, at, read.tokens)
 
-    def _make_room(self, slots: np.ndarray, steps: int, read: Read | None) -> bool:
+    def _make_room(self, slots: np.ndarray, plan: Plan, read: Read | None) -> bool:
         """Give every running sequence the page that a burst may need.
 
         If need be at the expense of the latest: it waits again, and what it has is read again.
         Tells whether one does.
         """
-        evicted = False
-        while len(missing := self._rows.missing(slots, steps)) > self._pages.room:
+        evicted, rows = False, self._rows
+        while len(missing := rows.missing(slots, plan.needs(rows.left(slots)))) > self._pages.room:
             if self._gone:
                 self._free_gone()
                 continue
@@ -292,7 +283,7 @@ class PagedPolicy:
             self._evict(latest)
             evicted = True
             slots = slots_of(self._running)
-        self._rows.give(missing, self._pages.take(len(missing)))
+        rows.give(missing, self._pages.take(len(missing)))
         return evicted
 
     def _evict(self, request: PagedRequest) -> None:
@@ -314,13 +305,16 @@ class PagedPolicy:
         rows, rules = self._rows, (self._ends, self.model.tokenizer)
         slots = slots_of(self._running)
         tokens, logprobs = burst.tokens.numpy(), burst.logprobs.numpy()
+        counts = self._extender.counted(burst)
+        rows.drew(slots, counts)
         ended: list[Ended] = []
         if read:
             first = read.tokens.cpu().numpy()[None], read.logprobs.cpu().numpy()[None]
             ended = rows.extend(slots_of(read.requests), *first, *rules)
             going = ~np.isin(slots, slots_of(request for request, _ in ended))
             slots, tokens, logprobs = slots[going], tokens[:, going], logprobs[:, going]
-        ended += rows.extend(slots, tokens, logprobs, *rules)
+            counts = counts[going]
+        ended += rows.extend(slots, tokens, logprobs, *rules, counts)
         self._leave([request for request, _ in ended])
         self._ended += ended
 
@@ -345,6 +339,7 @@ class PagedPolicy:
         for request in self._gone:
             # The newest token's keys were not computed, nor any beyond it that count.
             known = request.whole[:-1][: request.cached]
+            self._extender.left(request)
             self._pages.name(request.places.tolist(), known, request.named)
             self._free(request)
         self._gone = []

@@ -67,6 +67,8 @@ class PromptPlan:
     pages begin."""
     pages: torch.Tensor
     """int32: the places of pages, sequence after sequence."""
+    tile: int = TILE
+    """Tokens of a tile; the kernel takes powers of two from 16."""
 
     def attend(
         self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -87,7 +89,7 @@ class PromptPlan:
                 self.tiles,
                 self.runs,
                 self.cache.size,
-                TILE,
+                self.tile,
             )
         out = torch.zeros_like(query)
         begin = 0

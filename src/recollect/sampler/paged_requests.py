@@ -10,10 +10,29 @@ import numpy as np
 import torch
 
 from recollect.chat.rendering import Tokenizer
+from recollect.errors import UserError
 from recollect.sampler.requests import Heard, stop_reason
 from recollect.types import Completion, Sampling, StopReason
 
 NONE = np.empty(0, dtype=np.int64)
+
+
+def checked(
+    prompt_ids: Sequence[int], sampling: Sampling, vocabulary: int, room: int, window: int
+) -> np.ndarray:
+    """Return a prompt as an array, if it can be continued."""
+    ids = np.array(prompt_ids, dtype=np.int64)
+    if not len(ids) or not 0 <= ids.min() <= ids.max() < vocabulary:
+        raise ValueError("a prompt needs at least one token, all of them in the vocabulary")
+    if len(ids) + sampling.max_tokens > room:
+        raise UserError(
+            f"a prompt of {len(ids)} tokens with {sampling.max_tokens} more does not fit the"
+            f" sampler's cache of {room}",
+            "give it more memory: --model.cache-gib for training, --cache-gib elsewhere",
+        )
+    if len(ids) + sampling.max_tokens > window:
+        raise ValueError(f"prompt and reply may have {window} tokens, the window")
+    return ids
 
 
 @dataclass(eq=False)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 import numpy as np
+import torch
 
 from recollect.chat.rendering import Tokenizer
-from recollect.sampler.decode import BurstStart
+from recollect.models.transfer import put
+from recollect.sampler.bursts import BurstStart
 from recollect.sampler.draw import uniforms
 from recollect.sampler.paged_requests import PagedRequest
-from recollect.sampler.pick import Way
+from recollect.sampler.pick import Way, pick
 from recollect.types import StopReason
 
 MASK = (1 << 64) - 1
@@ -30,11 +32,11 @@ class Rows:
         self.held = np.zeros(count, dtype=np.int64)
         """Pages of each."""
         self.cached = np.zeros(count, dtype=np.int64)
-        """Tokens whose keys are in the pages once what was begun is done."""
+        """Tokens whose keys are in the pages."""
         self.drawn = np.zeros(count, dtype=np.int64)
-        """Tokens drawn once what was begun is done ..."""
+        """Tokens drawn, with the first one, which may still be on the device ..."""
         self.known = np.zeros(count, dtype=np.int64)
-        """... and those of them that have arrived."""
+        """... and those of them that have arrived and count."""
         self.limit = np.zeros(count, dtype=np.int64)
         self.seed = np.zeros(count, dtype=np.uint64)
         self.temperature, self.top_p = np.ones(count), np.ones(count)
@@ -77,34 +79,42 @@ class Rows:
         request.slot, self._requests[slot] = -1, None
         self._free.append(slot)
 
-    def missing(self, slots: np.ndarray, steps: int) -> np.ndarray:
-        """Return the slots that need a page more for a burst; it is never longer than a page."""
-        needed = self.cached[slots] + steps > self.held[slots] * self.size
+    def missing(self, slots: np.ndarray, count: np.ndarray) -> np.ndarray:
+        """Return the slots that need a page more for some tokens, at most as many as a page has."""
+        needed = self.cached[slots] + count > self.held[slots] * self.size
         return slots[needed]
+
+    def left(self, slots: np.ndarray) -> np.ndarray:
+        """Return how many tokens each may still draw."""
+        return self.limit[slots] - self.drawn[slots]
 
     def give(self, slots: np.ndarray, places: list[int]) -> None:
         """Give a page to each of some slots."""
         self.pages[slots, self.held[slots]] = places
         self.held[slots] += 1
 
-    def begin(self, slots: np.ndarray, steps: int) -> BurstStart:
-        """Say what a burst over some slots begins with, and count its tokens as drawn."""
+    def begin(self, slots: np.ndarray, draws: int) -> BurstStart:
+        """Say what a burst over some slots begins with, which may draw this many tokens each."""
         held, drawn = self.held[slots], self.drawn[slots]
         temperature, top_p = self.temperature[slots], self.top_p[slots]
         used = np.arange(held.max()) < held[:, None]
-        start = BurstStart(
+        return BurstStart(
             ids=self.newest[slots],
             lengths=self.cached[slots],
             pages=self.pages[slots, : used.shape[1]][used],
             begin=np.cumsum(held) - held,
+            slots=slots,
+            left=self.left(slots),
             temperature=temperature,
             top_p=top_p,
-            uniform=uniforms(self.seed[slots], drawn + np.arange(steps)[:, None]),
+            uniform=uniforms(self.seed[slots], drawn + np.arange(draws)[:, None]),
             way=way_of(temperature, top_p),
         )
-        self.cached[slots] += steps
-        self.drawn[slots] += steps
-        return start
+
+    def drew(self, slots: np.ndarray, count: np.ndarray) -> None:
+        """Count the tokens that a burst has drawn for each."""
+        self.cached[slots] += count
+        self.drawn[slots] += count
 
     def extend(
         self,
@@ -113,17 +123,19 @@ class Rows:
         logprobs_KB: np.ndarray,
         ends: Set[int],
         tokenizer: Tokenizer,
+        most: np.ndarray | int = 1,
     ) -> list[Ended]:
-        """Append tokens to sequences up to where each ends; return those that do."""
-        count = len(tokens_KB)
+        """Append the first `most` tokens to sequences, up to where each ends; return those that do.
+        """
+        count, most = len(tokens_KB), np.broadcast_to(most, len(slots))
         known, room = self.known[slots], self.limit[slots] - self.known[slots]
         self._reserve(int(known.max(initial=0)) + count)
         at_KB = known + np.arange(count)[:, None]
         self.tokens[slots, at_KB] = tokens_KB
         self.logprobs[slots, at_KB] = logprobs_KB
-        is_end_KB = np.isin(tokens_KB, list(ends))
+        is_end_KB = np.isin(tokens_KB, list(ends)) & (np.arange(count)[:, None] < most)
         to_end = np.where(is_end_KB.any(0), is_end_KB.argmax(0) + 1, count + 1)
-        taken = np.minimum(np.minimum(to_end, room), count)
+        taken = np.minimum(np.minimum(to_end, room), most)
         self.known[slots] = known + taken
         self.newest[slots] = tokens_KB[taken - 1, np.arange(len(slots))]
         over = (taken == to_end) | (taken == room)
@@ -132,17 +144,23 @@ class Rows:
             request = self._requests[slots[row]]
             assert request is not None
             ended.append((request, "stop" if taken[row] == to_end[row] else "length"))
-        ended += self._heard(slots, tokens_KB, logprobs_KB, tokenizer)
+        ended += self._heard(slots, tokens_KB, logprobs_KB, most, tokenizer)
         return ended
 
     def _heard(
-        self, slots: np.ndarray, tokens: np.ndarray, logprobs: np.ndarray, tokenizer: Tokenizer
+        self,
+        slots: np.ndarray,
+        tokens: np.ndarray,
+        logprobs: np.ndarray,
+        most: np.ndarray,
+        tokenizer: Tokenizer,
     ) -> Iterator[Ended]:
         for row in np.flatnonzero(self.heard[slots]).tolist():
-            slot = slots[row]
+            slot, own = slots[row], slice(most[row])
             request = self._requests[slot]
             assert request is not None
-            reason = request.extend(tokens[:, row].tolist(), logprobs[:, row].tolist(), tokenizer)
+            said, likely = tokens[own, row].tolist(), logprobs[own, row].tolist()
+            reason = request.extend(said, likely, tokenizer)
             self.known[slot], self.newest[slot] = len(request.tokens), request.tokens[-1]
             if reason:
                 yield request, reason
@@ -159,16 +177,17 @@ def slots_of(requests: Iterable[PagedRequest]) -> np.ndarray:
     return np.array([request.slot for request in requests], dtype=np.int64)
 
 
-def first_draws(
-    requests: Sequence[PagedRequest],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Way]:
-    """Return temperatures, top-p, draws and the way for the tokens that follow some prompts."""
+def first_picks(
+    requests: Sequence[PagedRequest], logits: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pick the token that follows each of some prompts."""
     settings = [request.sampling for request in requests]
     seeds = np.array([s.seed & MASK for s in settings], dtype=np.uint64)
     draws = uniforms(seeds, np.array([len(request.tokens) for request in requests]))
     temperature = np.array([s.temperature for s in settings], dtype=np.float32)
     top_p = np.array([s.top_p for s in settings], dtype=np.float32)
-    return temperature, top_p, draws, way_of(temperature, top_p)
+    there = [put(values, logits.device) for values in (temperature, top_p, draws)]
+    return pick(logits, there[0], there[1], there[2], way_of(temperature, top_p))
 
 
 def way_of(temperature: np.ndarray, top_p: np.ndarray) -> Way:

@@ -1,0 +1,115 @@
+"""Give running sequences tokens: in bursts of single ones, or with drafts where these pay."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from recollect.models.model import LoadedModel
+from recollect.sampler.bursts import Burst, BurstRows, BurstStart
+from recollect.sampler.decode import Decoder
+from recollect.sampler.drafts import Drafter
+from recollect.sampler.history import History
+from recollect.sampler.pace import Pace
+from recollect.sampler.paged_attention import PagedCache
+from recollect.sampler.paged_requests import PagedRequest, Read
+
+LOOKED_BACK = 4096
+"""Tokens of a sequence that drafts are looked for in."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the next burst works."""
+
+    steps: int
+    tokens: int
+    """Most tokens that a sequence gets."""
+    drafts: bool
+    narrow: bool
+
+    def needs(self, left: np.ndarray) -> np.ndarray:
+        """Return how many tokens of each sequence may be written, from what each may draw."""
+        # With drafts a sequence ends on the device, where its newest token is then read again.
+        return np.minimum(left + 1, self.tokens) if self.drafts else np.full(len(left), self.tokens)
+
+
+class Extender:
+    """Extend the sequences of a cache; drafts have at most `drafts` tokens, 0 for none."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        cache: PagedCache,
+        rows: int,
+        pages: int,
+        burst: int,
+        drafts: int,
+        longest: int,
+    ) -> None:
+        staged = BurstRows(rows, max(burst, cache.size), pages, rows, cache.device)
+        history, self.drafter = None, None
+        if drafts:
+            history = History(rows, min(longest, LOOKED_BACK), drafts, cache.device)
+            self.drafter = Drafter(model, cache, staged, history, cache.size // (drafts + 1))
+        self.decoder = Decoder(model, cache, staged, burst, history)
+        self.pace = Pace()
+
+    @property
+    def totals(self) -> Counter[str]:
+        """Since the start: steps of the model, tokens kept, tokens drafted and accepted."""
+        return self.pace.totals
+
+    def record(self) -> None:
+        """Record the smallest steps."""
+        self.decoder.record(8, "drawn")
+        if self.drafter:
+            self.drafter.record(8, 8 * self.drafter.width, "drawn")
+
+    def enter(self, read: Read) -> None:
+        """Take in sequences whose prompts were just read."""
+        if self.drafter:
+            self.drafter.enter(read.requests, read.tokens)
+
+    def left(self, request: PagedRequest) -> None:
+        """Learn from a reply that is whole, or was cancelled."""
+        self.totals["tokens"] += len(request.tokens)
+        if self.drafter and request.tokens:
+            self.drafter.recent.add(request.prompt, request.tokens)
+
+    def clear(self) -> None:
+        """Forget replies."""
+        if self.drafter:
+            self.drafter.recent.clear()
+
+    def plan(self, left: np.ndarray) -> Plan:
+        """Choose how to work on sequences that may still draw this many tokens each."""
+        most = max(1, int(left.max()))
+        if self.drafter and self.drafter.fits(len(left)) and self.pace.drafts():
+            steps = min(self.drafter.max_steps, most)
+            return Plan(steps, steps * self.drafter.width, True, self.pace.narrow)
+        steps = min(self.decoder.max_steps, most)
+        return Plan(steps, steps, False, False)
+
+    def burst(
+        self, plan: Plan, rows: BurstStart, at: torch.Tensor | None, newest: torch.Tensor | None
+    ) -> Burst:
+        """Begin a burst; the newest tokens of the rows `at` are still on the device."""
+        if plan.drafts and self.drafter:
+            return self.drafter.burst(rows, plan.steps, plan.narrow, at, newest)
+        return self.decoder.burst(rows, at, newest)
+
+    def counted(self, burst: Burst) -> np.ndarray:
+        """Return (B,): tokens that a burst gave each sequence; remember what they took."""
+        tokens, rows = burst.tokens.shape
+        if burst.counts is None or self.drafter is None:
+            self.pace.plain(rows, tokens, burst.seconds)
+            return np.full(rows, tokens)
+        counts = burst.counts.numpy()
+        made, active, drafted = counts.sum(1).tolist()
+        steps = tokens // self.drafter.width
+        self.pace.drafted(rows, steps, burst.seconds, made, active, drafted)
+        return counts[0]
