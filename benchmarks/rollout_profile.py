@@ -28,6 +28,7 @@ def profiled(policy: Any, title: str, kernels: bool) -> Iterator[None]:
     seconds: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     recorded = _recorded(policy)
+    before = policy._extender.totals.copy()
     _watch(policy, seconds, counts)
     cuda = policy.model.device.type == "cuda"
     seen: Any = nullcontext()
@@ -40,17 +41,20 @@ def profiled(policy: Any, title: str, kernels: bool) -> Iterator[None]:
             if cuda:
                 torch.cuda.synchronize()
     finally:
-        for part in (policy, policy._reader, policy._decoder):
+        for part in (policy, policy._reader, policy._extender):
             for name in (*METHODS, "read", "burst"):
                 part.__dict__.pop(name, None)
     whole = time.perf_counter() - started
-    steps = max(1, counts["steps"])
+    totals = policy._extender.totals - before
+    steps = max(1, totals["steps"])
     print(
         f"{title}: {whole:.2f} s", *(f"{name} {s:.2f} s" for name, s in seconds.items()), sep=", "
     )
     print(f"  {counts['passes']} passes over {counts['prompt']:,} prompt tokens, {counts['bursts']}"
-          f" bursts, {steps:,} steps of {counts['tokens'] / steps:.0f} rows on average,"
-          f" {_recorded(policy) - recorded} recordings", flush=True)  # fmt: skip
+          f" bursts of {counts['rows'] / max(1, counts['bursts']):.0f} rows on average, {steps:,}"
+          f" steps with {totals['tokens'] / steps:.1f} tokens ({totals['drafted']:,} drafted,"
+          f" {totals['accepted']:,} accepted), {_recorded(policy) - recorded} recordings",
+          flush=True)  # fmt: skip
     if kernels and cuda:
         print(seen.key_averages().table(sort_by="cuda_time_total", row_limit=25), flush=True)
 
@@ -68,19 +72,18 @@ def profiled_turns(policy: Any, turn: Any) -> Any:
 def _watch(policy: PagedPolicy, seconds: Counter[str], counts: Counter[str]) -> None:
     for method in METHODS:
         setattr(policy, method, _timed(getattr(policy, method), method, seconds))
-    read, burst = policy._reader.read, policy._decoder.burst
+    read, burst = policy._reader.read, policy._extender.burst
 
     def reading(runs: Any) -> Any:
         counts.update(passes=1, prompt=len(runs.ids))
         return read(runs)
 
-    def bursting(rows: Any, *newest: Any) -> Any:
-        steps = len(rows.uniform)
-        counts.update(bursts=1, steps=steps, tokens=steps * len(rows.ids))
-        return burst(rows, *newest)
+    def bursting(plan: Any, rows: Any, *newest: Any) -> Any:
+        counts.update(bursts=1, rows=len(rows.ids))
+        return burst(plan, rows, *newest)
 
     vars(policy._reader)["read"] = reading
-    vars(policy._decoder)["burst"] = bursting
+    vars(policy._extender)["burst"] = bursting
 
 
 def _timed(called: Any, name: str, seconds: Counter[str]) -> Any:
@@ -95,5 +98,6 @@ def _timed(called: Any, name: str, seconds: Counter[str]) -> Any:
 
 
 def _recorded(policy: PagedPolicy) -> int:
-    graphs = (policy._reader._graphs, policy._decoder._graphs)
+    parts = (policy._reader, policy._extender.decoder, policy._extender.drafter)
+    graphs = (part._graphs for part in parts if part)
     return sum(len(some._graphs) for some in graphs if some)

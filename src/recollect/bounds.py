@@ -25,6 +25,7 @@ FROM_1 = Bounds("to 1 or more", lambda number: 1 <= number < math.inf)
 ABOVE_0 = Bounds("above 0", lambda number: 0 < number < math.inf)
 SHARE = Bounds("from 0 to 1", lambda number: 0 <= number <= 1)
 NUCLEUS = Bounds("above 0 and up to 1", lambda number: 0 < number <= 1)
+DRAFT = Bounds("from 0 to 15", lambda number: 0 <= number <= 15)
 DECAY = Bounds("to 0 or more, and below 1", lambda number: 0 <= number < 1)
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from recollect.bounds import ABOVE_0, DECAY, FROM_0, FROM_1, SHARE, Bounds, check_bounds
+from recollect.bounds import ABOVE_0, DECAY, DRAFT, FROM_0, FROM_1, SHARE, Bounds, check_bounds
 
 ABOVE_1 = Bounds("above 1", lambda number: 1 < number < math.inf)
 """Not inf: times an advantage of 0 that is no number."""
@@ -51,9 +51,14 @@ class ModelConfig:
     """CPU threads for torch; 0 leaves the choice to torch."""
     cache_gib: float = 4.0
     """Memory for the sampler's keys and values."""
+    drafts: int = 9
+    """Tokens that the sampler guesses for a sequence at one step on a GPU, where replies repeat the
+    text, the memory or each other; 0 guesses none. A guess never changes what is sampled."""
 
     def __post_init__(self) -> None:
-        check_bounds("model", self, recompute=SHARE, threads=FROM_0, cache_gib=ABOVE_0)
+        check_bounds(
+            "model", self, recompute=SHARE, threads=FROM_0, cache_gib=ABOVE_0, drafts=DRAFT
+        )
 
 
 @dataclass(frozen=True)

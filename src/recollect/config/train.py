@@ -48,8 +48,8 @@ class EmbedConfig:
 
 MAY_CHANGE = (
     *("code", "folder", "keep", "name", "resume", "save_freq", "steps", "trackers", "tracking"),
-    *("model.device", "model.threads", "model.cache_gib", "rollout.concurrency", "rollout.timeout"),
-    *("rollout.keep_groups", "rollout.sampler", "rollout.sleep"),
+    *("model.device", "model.threads", "model.cache_gib", "model.drafts", "rollout.concurrency"),
+    *("rollout.timeout", "rollout.keep_groups", "rollout.sampler", "rollout.sleep"),
     *("models.memory", "models.answer", "models.api_key_env", "models.timeout"),
     *("models.retries", "models.backoff", "models.concurrency", "models.grace"),
     *("reward.reader_url", "reward.judge_url", "reward.answers", "embed.url", "embed.device"),

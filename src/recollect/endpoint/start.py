@@ -174,7 +174,7 @@ def _local(config: EndpointConfig) -> tuple[Answers, Model, dict[str, Any]]:
 
     source = find_source(config.checkpoint)
     model = loaded(source, config)
-    engine = Engine(model, config.max_running, config.cache_gib)
+    engine = Engine(model, config.max_running, config.cache_gib, config.drafts)
     answers = LocalAnswers(Service(config.name or source.name, engine, config.limits))
     identity = {"fingerprint": fingerprint(source.folder), "window": answers.service.window}
     if source.checkpoint:

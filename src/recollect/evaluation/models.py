@@ -56,8 +56,9 @@ def _of_run(name: str, options: EvalOptions) -> tuple[dict[str, Model], str]:
     except ImportError as error:
         raise UserError(f"a run's model needs torch ({error})", install("local")) from error
     config = trained(starting_point(name))
-    place = {"device": options.device, "threads": options.threads, "cache_gib": options.cache_gib}
-    model = replace(config.model, **place)  # type: ignore[arg-type]
+    names = ("device", "threads", "cache_gib", "drafts")
+    place = {name: getattr(options, name) for name in names}
+    model = replace(config.model, **place)
     roles = Roles.open(config.models, model)
     models = roles.sampling(options.temperature, options.top_p)
     about = f" with its model {fingerprint(Path(config.model.path))}"
@@ -107,7 +108,7 @@ def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
 
     folder = check_folder(path, "model")
     loaded = load_model(ModelConfig(str(folder), options.device, threads=options.threads))
-    policy = open_sampler(loaded, options.cache_gib)
+    policy = open_sampler(loaded, options.cache_gib, drafts=options.drafts)
     window = min(loaded.window, options.window or loaded.window)
     model = Model(policy, Renderer(loaded.tokenizer), False, sampling, window)
     return model, {

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from recollect.agents.base import Agent
 from recollect.agents.function import as_agent
-from recollect.bounds import ABOVE_0, FROM_0, FROM_1, NUCLEUS, check_bounds
+from recollect.bounds import ABOVE_0, DRAFT, FROM_0, FROM_1, NUCLEUS, check_bounds
 from recollect.config.modules import is_named, load
 from recollect.config.overlay import overlay
 from recollect.errors import UserError
@@ -93,6 +93,8 @@ class EvalOptions:
     """CPU threads for a model folder; 0 leaves the choice to torch."""
     cache_gib: float = 4.0
     """Memory for the keys and values of a model folder."""
+    drafts: int = 9
+    """Tokens that a model folder's sampler guesses at one step on a GPU; 0 guesses none."""
     trackers: tuple[str, ...] = ()
     """Where the scores go beside results.json: tensorboard, wandb, swanlab, trackio, mlflow."""
     tracking: TrackerConfig = TrackerConfig()
@@ -101,6 +103,7 @@ class EvalOptions:
         object.__setattr__(self, "metrics", tuple(split_names(self.metrics)))
         check_bounds("", self, temperature=FROM_0, top_p=NUCLEUS, timeout=ABOVE_0)
         check_bounds("", self, window=FROM_1, threads=FROM_0, cache_gib=ABOVE_0, workers=FROM_0)
+        check_bounds("", self, drafts=DRAFT)
         check_bounds(
             "", self, chunk_size=FROM_1, max_memory_tokens=FROM_1, max_answer_tokens=FROM_1
         )

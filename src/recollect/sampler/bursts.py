@@ -78,7 +78,7 @@ class BurstRows:
         at: torch.Tensor | None = None,
         newest: torch.Tensor | None = None,
     ) -> None:
-        """Begin to send rows, padded to a size; newest tokens of the rows `at` are there already."""
+        """Begin to send rows, padded to a size; the newest tokens of the rows `at` are there."""
         count, pages = len(rows.ids), len(rows.pages)
         ints, floats, places = self.ints.host, self.floats.host, self.pages.host
         ints[:, :count] = rows.ids, rows.lengths, rows.begin, rows.slots, rows.left

@@ -10,7 +10,7 @@ from recollect.errors import UserError
 from recollect.models.model import LoadedModel
 from recollect.sampler.dense import LocalPolicy
 from recollect.sampler.dense_cache import keys_of
-from recollect.sampler.paged import PagedPolicy
+from recollect.sampler.paged import DRAFTS, PagedPolicy
 from recollect.sampler.serving import ServingPagedPolicy, ServingPolicy
 
 Sampler = LocalPolicy | PagedPolicy
@@ -25,11 +25,13 @@ def open_sampler(
     max_running: int | None = None,
     say: Callable[[str], None] = lambda _note: None,
     serving: bool = False,
+    drafts: int = DRAFTS,
 ) -> Sampler:
     """Sample with pages and recorded bursts on a GPU, with dense slots anywhere else.
 
     `say` is called with a note if a GPU has to sample from the model the slow way. `serving` reads
-    long prompts in pieces, so that nobody waits for somebody else's.
+    long prompts in pieces, so that nobody waits for somebody else's. A step on a GPU guesses
+    `drafts` tokens of a sequence.
     """
     dense, with_pages = LocalPolicy, PagedPolicy
     if serving:
@@ -38,7 +40,7 @@ def open_sampler(
     if model.device.type == "cuda":
         why = "its layers keep keys in different ways, or its positions need the host"
         if can_be_paged(model):
-            paged = with_pages(model, max_running or 1024, cache_bytes=room)
+            paged = with_pages(model, max_running or 1024, cache_bytes=room, drafts=drafts)
             try:
                 paged.rehearse()
                 return paged

@@ -1,9 +1,9 @@
 """Bursts with drafts: each step reads guesses after the newest tokens, and keeps those that agree.
 
-Every place gets its own token with its own draw, as without drafts; a guess only decides whether the
-token that follows it was computed with the right past. So drafts change no token, only how many a
-step gives. Guesses are looked up, checked and kept on the device: steps are recorded, and the host
-is needed only before the first and after the last one.
+Every place gets its own token with its own draw, as without drafts; a guess only decides whether
+the token that follows it was computed with the right past. So drafts change no token, only how many
+a step gives. Guesses are looked up and checked on the device: steps are recorded, and the host is
+needed only before the first and after the last one.
 """
 
 from __future__ import annotations

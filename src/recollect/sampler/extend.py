@@ -60,8 +60,13 @@ class Extender:
 
     @property
     def totals(self) -> Counter[str]:
-        """Since the start: steps of the model, tokens kept, tokens drafted and accepted."""
+        """Steps of the model, tokens of replies, tokens drafted and accepted."""
         return self.pace.totals
+
+    def counts(self) -> Counter[str]:
+        """Return the totals since this was last asked."""
+        found, self.pace.totals = self.pace.totals, Counter()
+        return found
 
     def record(self) -> None:
         """Record the smallest steps."""
@@ -76,7 +81,6 @@ class Extender:
 
     def left(self, request: PagedRequest) -> None:
         """Learn from a reply that is whole, or was cancelled."""
-        self.totals["tokens"] += len(request.tokens)
         if self.drafter and request.tokens:
             self.drafter.recent.add(request.prompt, request.tokens)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -69,7 +70,6 @@ class PagedPolicy:
         self._extender = Extender(
             self._network, self._cache, max_running, room, burst, drafts, self._longest
         )
-        self._decoder = self._extender.decoder
         self._rows = Rows(max_running, self._longest // PAGE + 2, PAGE)
         self._ends = set(model.tokenizer.end_ids)
         self._numbers = itertools.count()
@@ -112,6 +112,10 @@ class PagedPolicy:
         with self._on_device(), torch.inference_mode():
             self._reader.record(1)
             self._extender.record()
+
+    def counts(self) -> Counter[str]:
+        """Count, since this was last asked, the model's steps and the tokens that these gave."""
+        return self._extender.counts()
 
     def _on_device(self) -> AbstractContextManager[object]:
         """Let graphs and kernels go to the model's GPU, which may not be the thread's."""
@@ -331,6 +335,7 @@ class PagedPolicy:
             self._running = [r for r in self._running if r not in gone]
             for request in requests:
                 self._rows.leave(request)
+                self._extender.totals["tokens"] += len(request.tokens)
             self._gone += requests
             self._refused = None
 

@@ -125,8 +125,7 @@ class Rows:
         tokenizer: Tokenizer,
         most: np.ndarray | int = 1,
     ) -> list[Ended]:
-        """Append the first `most` tokens to sequences, up to where each ends; return those that do.
-        """
+        """Append up to `most` tokens to sequences, to where each ends; return those that do."""
         count, most = len(tokens_KB), np.broadcast_to(most, len(slots))
         known, room = self.known[slots], self.limit[slots] - self.known[slots]
         self._reserve(int(known.max(initial=0)) + count)

@@ -21,6 +21,7 @@ from recollect.models.model import LoadedModel
 from recollect.sampler.choice import open_sampler
 from recollect.sampler.dense_attention import PrefillPlan
 from recollect.sampler.dense_cache import Block, Cache, PromptRun
+from recollect.sampler.paged import DRAFTS
 from recollect.sampler.requests import NO_COPIES
 from recollect.sampler.serving import LIGHT_TIMES, HeavyPolicy, ServingPolicy
 from recollect.types import Completion, Sampling
@@ -49,10 +50,12 @@ class Likelihoods:
 class Engine:
     """One model behind a thread; its methods may be called from any event loop."""
 
-    def __init__(self, model: LoadedModel, max_running: int, cache_gib: float) -> None:
+    def __init__(
+        self, model: LoadedModel, max_running: int, cache_gib: float, drafts: int = DRAFTS
+    ) -> None:
         self.model = model
         self.max_running = max_running
-        self.policy = open_sampler(model, cache_gib, max_running, serving=True)
+        self.policy = open_sampler(model, cache_gib, max_running, serving=True, drafts=drafts)
         self._heavy: HeavyPolicy | None = None
         if isinstance(self.policy, ServingPolicy):
             self._heavy = HeavyPolicy(self.policy, min(max_running, HEAVY))

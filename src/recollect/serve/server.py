@@ -86,7 +86,7 @@ async def serving(
     listener = listener or bind(config.host, config.port)
     local = is_loopback(listener.getsockname()[0])
     root = str(folder.resolve()) if folder and local else ""
-    engine = Engine(model, config.max_running, config.cache_gib)
+    engine = Engine(model, config.max_running, config.cache_gib, config.drafts)
     service = Service(name, engine, config.limits, root)
     app = make_app(service, api_key=api_key, hosts=LOCAL_NAMES if local else ())
     try:

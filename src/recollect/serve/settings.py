@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from recollect.bounds import FROM_0, check_bounds
+from recollect.bounds import DRAFT, FROM_0, check_bounds
 from recollect.errors import UserError
 
 
@@ -64,6 +64,8 @@ class ServeConfig:
     which this is nearly true."""
     cache_gib: float = 4.0
     """Memory for keys and values."""
+    drafts: int = 9
+    """Tokens guessed for a sequence at one step on a GPU; 0 guesses none. No reply changes."""
     max_running: int = 256
     """Sequences computed at once; the others wait."""
     limits: RequestLimits = RequestLimits()
@@ -75,7 +77,7 @@ class ServeConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
             raise UserError(f"port {self.port} is out of range", "set --port to 0 .. 65535")
-        check_bounds("", self, threads=FROM_0)
+        check_bounds("", self, threads=FROM_0, drafts=DRAFT)
         positive = {
             "max-running": self.max_running,
             "cache-gib": self.cache_gib,

@@ -144,6 +144,7 @@ async def _train(
                 metrics |= await measure(rollouts, run, watcher, step)
                 clock.lap("validation")
             metrics |= report.call_metrics(rollouts.roles.failed_calls())
+            metrics |= report.sampler_metrics(rollouts.roles.sampled())
             run.log(step, metrics | clock.times)
             outcome.step = step
             if step % config.save_freq == 0:

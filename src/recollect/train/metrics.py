@@ -116,6 +116,18 @@ def call_metrics(failed: Mapping[str, int]) -> dict[str, float]:
     return {f"endpoint/failed_calls/{kind}": failed[kind] for kind in sorted(failed)}
 
 
+def sampler_metrics(counts: Mapping[str, int]) -> dict[str, float]:
+    """Name what samplers on a GPU did: steps, tokens of a step, and the guesses that were right."""
+    found: dict[str, float] = {}
+    if steps := counts.get("steps", 0):
+        found = {"sampler/steps": steps, "sampler/tokens_per_step": counts["tokens"] / steps}
+    if drafted := counts.get("drafted", 0):
+        found["sampler/drafted_per_step"] = drafted / steps
+        found["sampler/accepted_per_step"] = counts["accepted"] / steps
+        found["sampler/accepted_share"] = counts["accepted"] / drafted
+    return found
+
+
 def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     """Count what goes into an update."""
     return {

@@ -20,6 +20,7 @@ from recollect.policies.estimated import EstimatedTokenizer
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker
 from recollect.sampler.choice import Sampler, open_sampler
 from recollect.sampler.dense import LocalPolicy
+from recollect.sampler.paged import PagedPolicy
 from recollect.sampler.vllm_policy import VllmOptions, VllmPolicy
 from recollect.sampler.vllm_process import VllmProcess
 from recollect.types import Sampling
@@ -85,7 +86,7 @@ class Roles:
         if rollout.ahead:
             self.snapshot = Snapshot.of(self.trained)
         sampled = self.snapshot.model if self.snapshot else self.trained
-        return self._sampled(sampled, True, model.cache_gib)
+        return self._sampled(sampled, True, model)
 
     def _keep_batches(self) -> None:
         """On a CPU, let nothing that is computed depend on when a server answers."""
@@ -94,8 +95,8 @@ class Roles:
             if clients and isinstance(sampler, LocalPolicy) and sampler.model.device.type == "cpu":
                 sampler.hold = lambda: any(client.in_flight for client in clients)
 
-    def _sampled(self, loaded: LoadedModel, trainable: bool, cache_gib: float) -> Model:
-        policy = open_sampler(loaded, cache_gib, say=self.notes.append)
+    def _sampled(self, loaded: LoadedModel, trainable: bool, model: ModelConfig) -> Model:
+        policy = open_sampler(loaded, model.cache_gib, say=self.notes.append, drafts=model.drafts)
         self.samplers.append(policy)
         return Model(policy, Renderer(loaded.tokenizer), trainable, window=loaded.window)
 
@@ -109,7 +110,7 @@ class Roles:
         loaded = load_model(plain)
         loaded.tokenizer = share(loaded.tokenizer, known)  # type: ignore[assignment]
         loaded.network.requires_grad_(False)
-        return self._sampled(loaded, False, model.cache_gib)
+        return self._sampled(loaded, False, model)
 
     def sampling(self, temperature: float, top_p: float) -> dict[str, Model]:
         """Return the models with their sampling; fixed ones may have their own."""
@@ -145,6 +146,11 @@ class Roles:
     def failed_calls(self) -> Counter[str]:
         """Count, since this was last asked, the failed attempts of calls to servers by kind."""
         return failures_of(self.clients)
+
+    def sampled(self) -> Counter[str]:
+        """Count, since this was last asked, the steps of samplers on a GPU, and their tokens."""
+        paged = [sampler for sampler in self.samplers if isinstance(sampler, PagedPolicy)]
+        return sum((sampler.counts() for sampler in paged), Counter())
 
     def close(self) -> None:
         """Let go of the servers, and end vLLM."""

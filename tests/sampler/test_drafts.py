@@ -1,0 +1,376 @@
+"""Drafts of the paged sampler: the same tokens in fewer steps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.models.model import LoadedModel, ModelConfig, load_model
+from recollect.sampler.dense_cache import keys_of
+from recollect.sampler.history import LEAST, LOOKED, NO_TOKEN, History, follow
+from recollect.sampler.pace import REST, Pace
+from recollect.sampler.paged import DRAFTS, PAGE, PagedPolicy
+from recollect.sampler.recent import RecentReplies
+from recollect.types import Completion, Sampling
+from tests.sampler.test_paged import assert_alike
+from tests.support.tiny import tiny_model
+
+RING = 64
+"""Tokens that the copier goes round."""
+
+
+def make_copier(folder) -> LoadedModel:
+    """Make a model that knows what follows a token: the next one of a ring, most of the time."""
+    model = load_model(
+        ModelConfig(path=str(tiny_model(folder, "llama", tie_word_embeddings=False)))
+    )
+    network = model.network
+    with torch.no_grad():
+        for layer in network.model.layers:
+            layer.self_attn.o_proj.weight.mul_(0.1)  # its past still counts, a little
+            layer.mlp.down_proj.weight.zero_()
+        embedded = network.get_input_embeddings().weight
+        head = network.get_output_embeddings().weight
+        head.zero_()
+        head[:RING] = 1.6 * embedded[:RING].roll(1, 0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def copier(tmp_path_factory) -> LoadedModel:
+    torch.set_num_threads(1)
+    return make_copier(tmp_path_factory.mktemp("copier"))
+
+
+def policy_of(model: LoadedModel, drafts: int = DRAFTS, narrow: bool = False, **given):
+    policy = PagedPolicy(model, **{"cache_bytes": 1 << 22, **given}, drafts=drafts)
+    pace = policy._extender.pace
+    pace.drafts = lambda: True  # whatever they give
+    if narrow:
+        pace.wanted = -1e9
+    return policy
+
+
+def prompts_of(count: int, seed: int = 0) -> list[list[int]]:
+    """Make prompts that say the ring once, from anywhere, and then begin it again."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        first, again, noise = rng.integers(0, RING, 3)
+        said = [int((first + i) % RING) for i in range(RING)]
+        found.append([*rng.integers(0, 250, noise).tolist(), *said, 200, int(again)])
+    return found
+
+
+def ask(policy: PagedPolicy, asked: list[tuple[list[int], Sampling]]) -> list[Completion]:
+    async def all_at_once() -> list[Completion]:
+        return await asyncio.gather(*(policy.sample(*one) for one in asked))
+
+    found = asyncio.run(all_at_once())
+    assert policy._pages.room == policy._pages.count - 1  # every page came back
+    return found
+
+
+def both(model: LoadedModel, asked, **given) -> PagedPolicy:
+    """Draw with and without drafts; return the policy with them."""
+    drafting = policy_of(model, **given)
+    given.pop("narrow", None)
+    assert_alike(ask(drafting, asked), ask(policy_of(model, 0, **given), asked))
+    return drafting
+
+
+SETTINGS = [
+    (0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (1.5, 1.0), (1.0, 0.9), (0.7, 0.5), (2.0, 0.95),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_the_tokens_are_those_without_drafts(copier, narrow):
+    """Requests of all settings at once, each with its own seed and limit."""
+    asked = [
+        (prompt, Sampling(1 + 7 * i % 40, *SETTINGS[i % len(SETTINGS)], seed=1000 * i))
+        for i, prompt in enumerate(prompts_of(21))
+    ]
+    policy = both(copier, asked, narrow=narrow)
+    totals = policy._extender.totals
+    assert 0 < totals["accepted"] < totals["drafted"]
+
+
+@pytest.mark.parametrize("temperature, top_p", [(0.0, 1.0), (1.0, 1.0), (0.8, 0.9)])
+def test_each_way_of_picking_gives_the_tokens_without_drafts(copier, temperature, top_p):
+    asked = [
+        (prompt, Sampling(30, temperature, top_p, seed=i))
+        for i, prompt in enumerate(prompts_of(7, seed=1))
+    ]
+    policy = both(copier, asked, max_running=5, prefill_tokens=50)
+    assert policy._extender.totals["accepted"]
+
+
+def test_a_copy_takes_few_steps(copier):
+    """Greedy, with the whole ring in the prompt: every guess is right once two tokens are known."""
+    count = 31
+    prompt = [*range(RING), 200, 10]
+    policy = both(copier, [(prompt, Sampling(count, 0.0))])
+    (reply,) = ask(policy, [(prompt, Sampling(count, 0.0))])
+    assert list(reply.token_ids) == [11 + i for i in range(count)]
+    totals = policy._extender.totals
+    # Twice: a token from the prompt, then 30 more by tens, in one burst of three steps.
+    assert totals["steps"] == 2 * 3
+    assert totals["accepted"] == totals["drafted"] == 2 * 27
+    assert totals["tokens"] == 2 * count
+
+
+def test_what_others_said_is_guessed_where_the_own_text_says_nothing(copier):
+    prompt = [201, 202, 203, 30]
+    policy = policy_of(copier)
+    ask(policy, [(prompt, Sampling(20, 0.0))])
+    assert policy._extender.totals["drafted"] == 0
+    ask(policy, [(prompt, Sampling(20, 0.0))])
+    assert policy._extender.totals["accepted"] >= 15
+    policy.reset()
+    policy._extender.totals.clear()
+    ask(policy, [(prompt, Sampling(20, 0.0))])
+    assert policy._extender.totals["drafted"] == 0  # forgotten
+
+
+def test_end_tokens_and_stop_texts_end_a_reply_within_a_draft(copier):
+    head = copier.network.get_output_embeddings().weight
+    (end,) = copier.tokenizer.end_ids
+    embedded = copier.network.get_input_embeddings().weight
+    with torch.no_grad():
+        head[end] = 1.7 * embedded[40]  # after 40 comes the end
+    try:
+        text = copier.tokenizer.decode([25, 26])
+        loop = [*range(RING), 200]
+        asked = [([*loop, first], Sampling(60, 0.0)) for first in (3, 20, 38, 39)]
+        asked += [([*loop, first], Sampling(60, 0.0, stop=(text,))) for first in (3, 20, 24, 30)]
+        replies = ask(both(copier, asked), asked)
+    finally:
+        with torch.no_grad():
+            head[end] = 0
+    assert [reply.stop_reason for reply in replies] == ["stop"] * 8
+    assert [reply.token_ids[-1] for reply in replies] == [end] * 4 + [26, 26, 26, end]
+
+
+def test_every_token_is_heard_once_and_in_order(copier):
+    heard: list[tuple[int, float]] = []
+    policy = policy_of(copier)
+    prompt = [*range(RING), 200, 10]
+
+    async def listen() -> Completion:
+        return await policy.sample(
+            prompt, Sampling(33, 0.0), lambda token, logprob: heard.append((token, logprob))
+        )
+
+    reply = asyncio.run(listen())
+    assert heard == list(zip(reply.token_ids, reply.logprobs, strict=True))
+    assert policy._extender.totals["accepted"]
+
+
+def test_a_full_cache_makes_the_latest_wait_and_changes_nothing(copier):
+    one = 2 * sum(value.nbytes for _key, value in keys_of(copier))
+    asked = [(prompt, Sampling(90, 1.0, seed=i)) for i, prompt in enumerate(prompts_of(4, seed=2))]
+    longest = max(len(prompt) for prompt, _ in asked) + 90
+    policy = policy_of(copier, cache_bytes=one * 2 * longest)
+    evicted = []
+    evict = policy._evict
+    policy._evict = lambda request: (evicted.append(request), evict(request))
+    assert_alike(ask(policy, asked), ask(policy_of(copier, 0), asked))
+    assert evicted and policy._extender.totals["accepted"]
+
+
+def test_a_cache_with_room_for_one_request_and_no_more_is_enough(copier):
+    one = 2 * sum(value.nbytes for _key, value in keys_of(copier))
+    prompt = [*range(RING), 200, 10]
+    for limit in (PAGE - 2, 3 * PAGE - 2):  # prompt and reply fill whole pages
+        pages = (len(prompt) + limit) // PAGE
+        policy = policy_of(copier, cache_bytes=one * PAGE * (pages + 1))
+        (reply,) = ask(policy, [(prompt, Sampling(limit, 0.0))])
+        assert list(reply.token_ids) == [(11 + i) % RING for i in range(limit)]
+
+
+def test_who_is_cancelled_within_a_draft_leaves_no_page(copier):
+    policy = policy_of(copier)
+    prompts = prompts_of(6, seed=3)
+    asked = [(prompt, Sampling(30, 1.0, seed=i)) for i, prompt in enumerate(prompts)]
+    expected = ask(policy_of(copier, 0), asked)
+
+    async def some_leave() -> list[Completion]:
+        jobs = [asyncio.create_task(policy.sample(*one)) for one in asked]
+        doomed = [asyncio.create_task(policy.sample(p, Sampling(500, 1.0))) for p in prompts]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for job in doomed:
+            job.cancel()
+        return await asyncio.gather(*jobs)
+
+    assert_alike(asyncio.run(some_leave()), expected)
+    assert policy._pages.room == policy._pages.count - 1
+
+
+def test_pages_of_a_reply_with_drafts_hold_what_the_next_turn_finds(copier):
+    """Keys of rejected guesses must be overwritten before a page is shared."""
+    policy, plain = policy_of(copier), policy_of(copier, 0)
+    prompt, other = prompts_of(1, seed=4)[0], prompts_of(1, seed=5)[0]
+    for turn in range(3):
+        asked = [(prompt, Sampling(PAGE + 9, 1.2, seed=turn))]
+        found, expected = ask(policy, asked), ask(plain, asked)
+        assert_alike(found, expected)
+        prompt = [*prompt, *found[0].token_ids, *other[:5]]
+    assert policy._extender.totals["accepted"]
+
+
+def test_wrong_drafts_become_short_and_then_stop(copier):
+    """Each pair of tokens was followed by another one before: no guess is ever right."""
+    pairs = [(i, i + 1, 230) for i in range(RING - 1)]
+    prompt = [token for pair in pairs for token in pair] + [200, 3]
+    policy = both(copier, [(prompt, Sampling(40, 0.0))])
+    totals = policy._extender.totals
+    assert totals["accepted"] == 0
+    assert totals["drafted"] <= 3 * (1 + 9 + 4 + 2 + 1)  # whatever the prompt has three times
+
+
+@given(st.integers(0, 2**32), st.integers(1, 45), st.sampled_from(SETTINGS), st.integers(1, 15))
+@settings(max_examples=6, deadline=None)
+def test_no_draft_of_any_length_changes_a_token(tmp_path_factory, seed, limit, setting, drafts):
+    model = _known(tmp_path_factory)
+    asked = [
+        (prompt, Sampling(limit, *setting, seed=seed + i))
+        for i, prompt in enumerate(prompts_of(3, seed % 1000))
+    ]
+    found = ask(policy_of(model, drafts), asked)
+    assert_alike(found, ask(policy_of(model, 0), asked))
+
+
+_MODELS: list[LoadedModel] = []
+
+
+def _known(tmp_path_factory) -> LoadedModel:
+    if not _MODELS:
+        _MODELS.append(make_copier(tmp_path_factory.mktemp("copier")))
+    return _MODELS[0]
+
+
+# --- the search ----------------------------------------------------------------------------------
+
+
+def by_hand(context: list[int], last: list[int], ahead: int) -> tuple[int, list[int]]:
+    """Search as `follow` should, place by place; `last` is in the order of the text."""
+    best: tuple[int, bool, int] | None = None
+    for at in range(LOOKED - 1, len(context) - ahead):
+        agree = 0
+        while agree < len(last) and context[at - agree] == last[-1 - agree]:
+            agree += 1
+        if agree >= LEAST and context[at + 1] != NO_TOKEN:
+            rank = (agree, context[at + ahead] != NO_TOKEN, at)
+            best = rank if best is None or rank > best else best
+    if best is None:
+        return 0, []
+    after = context[best[2] + 1 : best[2] + 1 + ahead]
+    return best[0], after[: after.index(NO_TOKEN)] if NO_TOKEN in after else after
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=0, max_size=40),
+    st.lists(st.integers(-1, 3), max_size=25),
+    st.integers(1, 9),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_longest_and_latest_repetition_is_found(own, others, ahead):
+    shared = [NO_TOKEN] * LOOKED + others + [NO_TOKEN]
+    context = [*shared, *own, *[NO_TOKEN] * (ahead + 1)]
+    last = own[-LOOKED:]
+    newest_first = [*last[::-1], *[NO_TOKEN - 1] * (LOOKED - len(last))]
+    found, count, agree = follow(torch.tensor([context]), torch.tensor([newest_first]), ahead)
+    assert (int(agree), found[0, : int(count)].tolist()) == by_hand(context, last, ahead)
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_the_history_is_what_was_entered_and_appended(data):
+    width, ahead, slots = 24, 3, 4
+    history = History(slots, width, ahead, torch.device("cpu"))
+    token = st.integers(0, 50)
+    expected: dict[int, list[int]] = {}
+    for _ in range(data.draw(st.integers(1, 4))):
+        chosen = data.draw(st.lists(st.integers(0, slots - 1), unique=True, min_size=1))
+        prompts = [data.draw(st.lists(token, min_size=1, max_size=40)) for _ in chosen]
+        first = data.draw(st.lists(token, min_size=len(chosen), max_size=len(chosen)))
+        limits = [5] * len(chosen)
+        arrays = [np.array(prompt) for prompt in prompts]
+        history.enter(np.array(chosen), arrays, limits, torch.tensor(first))
+        for slot, prompt, one in zip(chosen, prompts, first, strict=True):
+            expected[slot] = [*prompt[-(width - 5) :], one]
+        new = torch.tensor(data.draw(st.lists(token, min_size=2, max_size=2)))
+        count = data.draw(st.integers(0, 2))
+        history.append(torch.tensor(chosen[:1]), new[None], torch.tensor([count]))
+        expected[chosen[0]] += new[:count].tolist()
+    for slot, tokens in expected.items():
+        assert history.filled[slot] == len(tokens)
+        assert history.table[slot, : len(tokens)].tolist() == tokens
+        assert (history.table[slot, len(tokens) :] == NO_TOKEN).all()
+
+
+def test_a_reply_longer_than_the_history_gets_no_more_guesses():
+    history = History(1, 8, 2, torch.device("cpu"))
+    slot, nothing = torch.tensor([0]), torch.full((8,), NO_TOKEN, dtype=torch.int32)
+    history.enter(np.array([0]), [np.array([1, 2, 1, 2])], [9], torch.tensor([1]))
+    assert history.guess(slot, nothing)[1] > 0
+    history.append(slot, torch.tensor([[2, 1, 2]]), torch.tensor([3]))
+    assert history.guess(slot, nothing)[1] > 0  # full
+    history.append(slot, torch.tensor([[1, 2, 1]]), torch.tensor([3]))
+    assert history.guess(slot, nothing)[1] == 0
+
+
+def test_recent_replies_keep_their_two_ends_and_drop_the_oldest():
+    recent = RecentReplies(64)
+    prompt = np.arange(100, 110)
+    recent.add(prompt, [1, 2, 3])
+    recent.add(prompt, [4, 5, 6])
+    recent.add(prompt, [1, 2, 3])  # again: it is now the latest
+    array = recent.array()
+    assert not recent.changed
+    assert array[-5:].tolist() == [109, 1, 2, 3, NO_TOKEN]
+    assert (array == 1).sum() == 1 and array.shape == (64,)
+    recent.add(prompt, list(range(200, 290)))
+    array = recent.array().tolist()
+    assert 6 not in array and 200 in array and 289 in array and 240 not in array
+    assert array[0] == array[LOOKED - 1] == NO_TOKEN
+    recent.clear()
+    assert set(recent.array().tolist()) == {NO_TOKEN}
+
+
+# --- whether drafts pay --------------------------------------------------------------------------
+
+
+def drafted_share(pace: Pace, bursts: int, gain: float, seconds: tuple[float, float]) -> float:
+    """Work through bursts in which drafts give `gain` tokens a step; return how many had them."""
+    times = 0
+    for _ in range(bursts):
+        if pace.drafts():
+            times += 1
+            pace.drafted(100, 3, 3 * seconds[1], int(300 * gain), 300, 900)
+        else:
+            pace.plain(100, 8, 8 * seconds[0])
+    return times / bursts
+
+
+def test_drafts_that_do_not_pay_are_tried_rarely_and_come_back():
+    pace = Pace()
+    assert drafted_share(pace, 50, 3.0, (1.0, 1.2)) == 1.0
+    assert drafted_share(pace, 200, 1.02, (1.0, 1.2)) < 0.15
+    assert drafted_share(pace, 100, 3.0, (1.0, 1.2)) > 0.8
+
+
+def test_what_a_step_costs_decides():
+    dear = Pace()
+    assert drafted_share(dear, 200, 2.0, (1.0, 3.0)) > 0.9  # no plain burst to compare with yet
+    drafted_share(dear, 20, 1.0, (1.0, 3.0))
+    assert drafted_share(dear, 200, 2.0, (1.0, 3.0)) < 0.15
+    assert drafted_share(Pace(), 200, 2.0, (1.0, 1.3)) > 0.9
+    assert 2 * REST > 20
