@@ -155,10 +155,13 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--cache-gib", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--float32", action="store_true", help="compare tokens without rounding")
     parser.add_argument("--own", action="store_true", help="let the model say what it says")
+    parser.add_argument("--compile", action="store_true", help="layers, as --model.compile does")
     parser.add_argument("--profile", action="store_true")
     o = parser.parse_args()
-    model = load_model(ModelConfig(o.model, o.device))
+    model = load_model(ModelConfig(o.model, o.device, compile=o.compile))
+    model.half = not o.float32
     family = Chronicle(("overwrite", "count", "two-hop"), o.tokens)
     tasks = [family.task(i, o.seed, "test") for i in range(o.tasks)]
     o.lessons = turns_of(taught(model, tasks, o))

@@ -91,15 +91,17 @@ def off_tokens(case: Case, heads: Heads, rows: int, dtype: torch.dtype, device: 
     )
 
 
-def off_runs(case: Case, heads: Heads, dtype: torch.dtype, device: str) -> float:
+def off_runs(case: Case, heads: Heads, dtype: torch.dtype, device: str, tile: int) -> float:
     """Return the largest error of runs of tokens, with padding behind them."""
     sizes, lengths = [1, 70, 130, 64], [1, 75, 230, 397]
+    if tile < TILE:
+        sizes = [1, 10, 16, 7]  # as steps with drafts have them
     some = Sequences.random(case, lengths, dtype, device)
     ends = torch.tensor(sizes).cumsum(0)
     tiles = torch.full((2, 40), -1)
     number = 0
     for run, (size, end) in enumerate(zip(sizes, ends.tolist(), strict=True)):
-        for first in range(end - size, end, TILE):
+        for first in range(end - size, end, tile):
             tiles[:, number] = torch.tensor([run, first])
             number += 1
     runs = torch.zeros(3, 9, dtype=torch.long, device=device)
@@ -108,7 +110,7 @@ def off_runs(case: Case, heads: Heads, dtype: torch.dtype, device: str) -> float
     query = torch.randn(case.q_heads, total + 5, case.width, device=device).to(dtype)
     query = query.transpose(0, 1)
     tiles = tiles.to(device)[:, :20]
-    out = attend_runs(heads, query, some.keys, some.values, some.pages, tiles, runs, PAGE, TILE)
+    out = attend_runs(heads, query, some.keys, some.values, some.pages, tiles, runs, PAGE, tile)
     worst = float(out[total:].float().abs().max())  # padding stays zero
     for run, (size, end) in enumerate(zip(sizes, ends.tolist(), strict=True)):
         expected = some.expected(case, heads, run, query[end - size : end])
@@ -123,14 +125,15 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     whole = options.device == "cuda"  # the interpreter does not know bfloat16, and is slow
-    print(f"{'case':58}{'dtype':>10}{'1 row':>10}{'300 rows':>10}{'runs':>10}")
+    print(f"{'case':58}{'dtype':>10}{'1 row':>10}{'300 rows':>10}{'runs':>10}{'drafts':>10}")
     for case in CASES:
         heads = Heads(0, case.width**-0.5, case.window, case.softcap)
         for dtype in (torch.float32, torch.bfloat16)[: 1 + whole]:
             errors = [
                 off_tokens(case, heads, 1, dtype, options.device),
                 off_tokens(case, heads, 300 if whole else 3, dtype, options.device),
-                off_runs(case, heads, dtype, options.device),
+                off_runs(case, heads, dtype, options.device, TILE),
+                off_runs(case, heads, dtype, options.device, 16),
             ]
             name = str(dtype).removeprefix("torch.")
             print(f"{case!s:58}{name:>10}" + "".join(f"{error:10.1e}" for error in errors))
