@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from recollect.agents.templates import fill, solve_from
 from recollect.chat.chat import Chats, Model
-from recollect.chat.rendering import Message, Part, Tokenizer
+from recollect.chat.rendering import AheadTokenizer, Message, Part, Tokenizer
 from recollect.concurrency import concurrently
 from recollect.types import Question, Task
 
@@ -30,6 +30,8 @@ PROBLEM = "<problem>\n{problem}\n</problem>\n\nYour answer:"
 FROM_TEXT = f"<text>\n{{text}}\n</text>\n\n{solve_from('the text')}\n\n{PROBLEM}"
 FROM_KNOWLEDGE = f"{solve_from('what you know')}\n\n{PROBLEM}"
 
+AHEAD = 8
+"""Chunks that are made and encoded together, at most."""
 UNKNOWN_PROBLEM = "Questions about anything in the text will be asked later."
 """Replaces the problem where the questions are not known while reading."""
 NOTHING = "(nothing)"
@@ -129,8 +131,17 @@ def _own_chunks(
     count = len(task.chunks)
     limit = count if max_chunks is None else min(count, max_chunks)
     kept = [*range(limit - limit // 2), *range(count - limit // 2, count)]
-    for i, following in pairwise([*kept, count]):
-        yield (tokenizer.encode(task.chunks[i]), following - 1), (i, i)
+    begin, size = 0, 1
+    while begin < len(kept):
+        # Some at once, and few at first: a reader may soon have enough.
+        some = kept[begin : begin + size]
+        texts = [task.chunks[i] for i in some]
+        if isinstance(tokenizer, AheadTokenizer):
+            tokenizer.encode_ahead(texts)
+        begin, size = begin + len(some), min(2 * size, AHEAD)
+        following = kept[begin] if begin < len(kept) else count
+        for text, (i, after) in zip(texts, pairwise([*some, following]), strict=True):
+            yield (tokenizer.encode(text), after - 1), (i, i)
 
 
 def cut_centre(pieces: Iterable[Window], limit: int) -> Iterator[Window]:

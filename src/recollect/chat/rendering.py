@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from recollect.errors import UserError
 
@@ -66,6 +66,14 @@ class Tokenizer(Protocol):
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], prompt: bool
     ) -> str:
         """Apply the chat template; `prompt` opens the assistant's next turn."""
+
+
+@runtime_checkable
+class AheadTokenizer(Protocol):
+    """A tokenizer that takes less time for many texts than for one after the other."""
+
+    def encode_ahead(self, texts: Sequence[str]) -> None:
+        """Encode texts that are asked for soon."""
 
 
 @dataclass
