@@ -172,7 +172,11 @@ class Drafter:
         trust_R = torch.where(agree_R == LOOKED, trust_R.clamp(min=1), trust_R)
         count_R = torch.minimum(torch.minimum(count_R, trust_R), left - 1).clamp_(min=0)
         count_R = torch.where(self._over[: len(slots)], 0, count_R)
-        room_R = tokens - len(slots) - (count_R.cumsum(0) - count_R)
+        room = tokens - len(slots)
+        # Where not all have room for theirs, each gets a share; what is still too much is cut.
+        share = (room // (count_R > 0).sum().clamp(min=1)).clamp(min=1)
+        count_R = torch.where(count_R.sum() > room, torch.minimum(count_R, share), count_R)
+        room_R = room - (count_R.cumsum(0) - count_R)
         return guess_RK.long(), torch.minimum(count_R, room_R.clamp_(min=0))
 
     def _pick(

@@ -92,7 +92,7 @@ class Extender:
     def plan(self, left: np.ndarray) -> Plan:
         """Choose how to work on sequences that may still draw this many tokens each."""
         most = max(1, int(left.max()))
-        if self.drafter and self.drafter.fits(len(left)) and self.pace.drafts():
+        if self.drafter and self.drafter.fits(len(left)) and self.pace.drafts(len(left)):
             steps = min(self.drafter.max_steps, most)
             return Plan(steps, steps * self.drafter.width, True, self.pace.narrow)
         steps = min(self.decoder.max_steps, most)

@@ -27,11 +27,16 @@ class Pace:
     """Of all bursts: steps of the model, tokens drafted and accepted."""
     _seconds: dict[tuple[bool, int], float] = field(default_factory=dict)
     """Of a step, by whether it has drafts, and by the rounded number of sequences."""
+    _warm: set[tuple[bool, int]] = field(default_factory=set)
+    """Those that had a burst before: the first of its kind takes longer."""
     _rest: int = 0
     _next_rest: int = 0
 
-    def drafts(self) -> bool:
+    def drafts(self, rows: int) -> bool:
         """Tell whether the next burst should have drafts."""
+        size = rows.bit_length()
+        if (True, size) in self._seconds and (False, size) not in self._seconds:
+            return False  # what drafts are worth is not known before
         self._rest = max(0, self._rest - 1)
         return not self._rest
 
@@ -68,7 +73,9 @@ class Pace:
 
     def _note(self, drafts: bool, rows: int, steps: int, seconds: float) -> None:
         self.totals["steps"] += steps
-        if seconds:
-            name, taken = (drafts, rows.bit_length()), seconds / steps
+        name, taken = (drafts, rows.bit_length()), seconds / steps
+        if name not in self._warm:
+            self._warm.add(name)
+        elif seconds:
             known = self._seconds.get(name, taken)
             self._seconds[name] = known + NEW * (taken - known)
