@@ -115,9 +115,10 @@ def drafted_share(pace: Pace, bursts: int, gain: float, seconds: tuple[float, fl
 
 def test_drafts_that_do_not_pay_are_tried_rarely_and_come_back():
     pace = Pace()
-    assert drafted_share(pace, 50, 3.0, (1.0, 1.2)) == 48 / 50  # two to compare with
+    assert drafted_share(pace, 50, 4.0, (1.0, 1.2)) == 1
     assert drafted_share(pace, 200, 1.02, (1.0, 1.2)) < 0.15
-    assert drafted_share(pace, 100, 3.0, (1.0, 1.2)) > 0.8
+    assert drafted_share(pace, 100, 2.0, (1.0, 1.2)) > 0.8
+    assert drafted_share(Pace(gain=2.0), 50, 2.0, (1.0, 1.2)) == 48 / 50  # two to compare with
 
 
 def test_what_a_step_costs_decides():

@@ -57,6 +57,7 @@ class Drafter:
         vocabulary = model.network.get_output_embeddings().weight.shape[0]
         self.most_tokens = NUMBERS // vocabulary
         self._graphs = Graphs() if device.type == "cuda" else None
+        self._recorded: set[tuple[int, Way]] = set()
         self._rows = rows
         self._others = Staged((RECENT,), torch.int32, device)
         self._others.there.fill_(NO_TOKEN)
@@ -92,7 +93,7 @@ class Drafter:
     ) -> Burst:
         """Begin to give every sequence tokens, in some steps; there is a draw for each of them."""
         count = len(rows.ids)
-        size = self._size(count)
+        size = self._recorded_size(count, rows.way)
         tokens = min(self.most_tokens, size * (NARROW if narrow else self.width))
         self.record(size, tokens, rows.way)
         self._rows.load(rows, size, at, newest)
@@ -112,11 +113,18 @@ class Drafter:
         """Record a step of this many rows and tokens, if steps are recorded."""
         if self._graphs:
             name = (size, tokens, way)
+            self._recorded.add((size, way))
             self._graphs.record(name, lambda: self._extend(size, tokens, way), self._blank)
 
     def _size(self, count: int) -> int:
         """Round up to a power of two: a row too many costs one token, not a whole draft."""
         return min(self.max_rows, max(8, 1 << (count - 1).bit_length()))
+
+    def _recorded_size(self, count: int, way: Way) -> int:
+        """Return a size that is recorded already, if one is not much too large."""
+        size = self._size(count)
+        near = (times * size for times in (1, 2, 4) if 2 * times * size <= self.most_tokens)
+        return next((other for other in near if (other, way) in self._recorded), size)
 
     def _start(self) -> None:
         self._made.zero_()

@@ -9,6 +9,8 @@ NEW = 0.3
 """Weight of the latest burst in what is expected of the next one."""
 COST = 1.3
 """Time of a step with drafts, in steps without, as long as not both were measured."""
+SURE = 3.0
+"""Tokens of a sequence and step for which no step with drafts costs too much."""
 REST = 16
 """Bursts without drafts, at most, before drafts are tried again."""
 NARROW = 3
@@ -35,8 +37,12 @@ class Pace:
     def drafts(self, rows: int) -> bool:
         """Tell whether the next burst should have drafts."""
         size = rows.bit_length()
-        if (True, size) in self._seconds and (False, size) not in self._seconds:
-            return False  # what drafts are worth is not known before
+        if (
+            self.gain < SURE
+            and (True, size) in self._seconds
+            and (False, size) not in self._seconds
+        ):
+            return False  # to compare with
         self._rest = max(0, self._rest - 1)
         return not self._rest
 
