@@ -79,7 +79,7 @@ class Extender:
         if self.drafter:
             self.drafter.enter(read.requests, read.tokens)
 
-    def left(self, request: PagedRequest) -> None:
+    def learn(self, request: PagedRequest) -> None:
         """Learn from a reply that is whole, or was cancelled."""
         if self.drafter and request.tokens:
             self.drafter.recent.add(request.prompt, request.tokens)

@@ -344,7 +344,7 @@ class PagedPolicy:
         for request in self._gone:
             # The newest token's keys were not computed, nor any beyond it that count.
             known = request.whole[:-1][: request.cached]
-            self._extender.left(request)
+            self._extender.learn(request)
             self._pages.name(request.places.tolist(), known, request.named)
             self._free(request)
         self._gone = []
