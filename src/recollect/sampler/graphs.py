@@ -13,23 +13,31 @@ class Graphs:
 
     def __init__(self) -> None:
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self._side: torch.cuda.Stream | None = None
+        """Steps are tried here, always on the same stream: each keeps memory to itself."""
 
     def record(self, name: Hashable, step: Callable[[], None], blank: Callable[[], None]) -> None:
         """Record a step under a name that is new; `blank` makes taking it harmless."""
         if name in self._graphs:
             return
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):  # kernels are compiled and libraries make room for themselves
+        here = torch.cuda.current_stream()
+        side = self._side = self._side or torch.cuda.Stream()
+        side.wait_stream(here)
+        try:
+            with torch.cuda.stream(side):
+                for _ in range(2):  # kernels are compiled and libraries make room for themselves
+                    blank()
+                    step()
                 blank()
-                step()
-            blank()
-        torch.cuda.current_stream().wait_stream(side)
+        finally:
+            here.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         pool = next((known.pool() for known in self._graphs.values()), None)
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            step()
+        try:
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                step()
+        finally:
+            torch.cuda.set_stream(here)  # a recording that fails may leave its own
         self._graphs[name] = graph
 
     def replay(self, name: Hashable) -> None:
