@@ -26,9 +26,9 @@ class Pace:
     wanted: float = NARROW
     """Tokens drafted for a sequence and step."""
     totals: Counter[str] = field(default_factory=Counter)
-    """Of all bursts: steps of the model, tokens drafted and accepted."""
+    """Steps of the model in all bursts, tokens drafted and accepted."""
     _seconds: dict[tuple[bool, int], float] = field(default_factory=dict)
-    """Of a step, by whether it has drafts, and by the rounded number of sequences."""
+    """Seconds of a step, by whether it has drafts, and by the rounded number of sequences."""
     _warm: set[tuple[bool, int]] = field(default_factory=set)
     """Those that had a burst before: the first of its kind takes longer."""
     _rest: int = 0
