@@ -237,6 +237,35 @@ def test_wrong_drafts_become_short_and_then_stop(copier):
     assert totals["drafted"] <= 3 * (1 + 9 + 4 + 2 + 1)  # whatever the prompt has three times
 
 
+@pytest.mark.parametrize("recorded", [0, 2])
+def test_steps_that_cannot_be_recorded_leave_plain_ones_and_the_same_tokens(copier, recorded):
+    """At once or later, while sequences have any number of tokens left, and with few free pages."""
+    asked = [
+        (prompt, Sampling(1 + 11 * i, 1.0, seed=i))
+        for i, prompt in enumerate(prompts_of(7, seed=6))
+    ]
+    policy = policy_of(copier, max_running=4)
+    drafter = policy._extender.drafter
+    record, names = drafter.record, []
+
+    def fail(*name):
+        names.append(name)
+        if len(names) > 2 * recorded:  # each burst asks twice
+            raise RuntimeError("no memory")
+        return record(*name)
+
+    drafter.record = fail
+    assert_alike(ask(policy, asked), ask(policy_of(copier, 0, max_running=4), asked))
+    assert policy._extender.drafter is None
+    assert bool(policy._extender.totals["drafted"]) == bool(recorded)
+
+
+def test_a_recorded_step_has_no_more_rows_than_may_run(copier):
+    for rows, size in ((3, 3), (100, 8)):
+        drafter = policy_of(copier, max_running=rows)._extender.drafter
+        assert drafter.record(1, "drawn", False) == (size, size * drafter.width)
+
+
 @given(st.integers(0, 2**32), st.integers(1, 45), st.sampled_from(SETTINGS), st.integers(1, 15))
 @settings(max_examples=6, deadline=None)
 def test_no_draft_of_any_length_changes_a_token(tmp_path_factory, seed, limit, setting, drafts):

@@ -42,7 +42,8 @@ def open_sampler(
         if can_be_paged(model):
             paged = with_pages(model, max_running or 1024, cache_bytes=room, drafts=drafts)
             try:
-                paged.rehearse()
+                if missing := paged.rehearse():
+                    say(f"no tokens are guessed: such steps cannot be recorded ({missing})")
                 return paged
             except UserError:
                 raise

@@ -93,9 +93,7 @@ class Drafter:
     ) -> Burst:
         """Begin to give every sequence tokens, in some steps; there is a draw for each of them."""
         count = len(rows.ids)
-        size = self._recorded_size(count, rows.way)
-        tokens = min(self.most_tokens, size * (NARROW if narrow else self.width))
-        self.record(size, tokens, rows.way)
+        size, tokens = self.record(count, rows.way, narrow)
         self._rows.load(rows, size, at, newest)
         if self.recent.changed:
             self._others.host[:] = self.recent.array()
@@ -109,12 +107,15 @@ class Drafter:
                 self._extend(size, tokens, rows.way)
         return self._fetched(steps, count, began)
 
-    def record(self, size: int, tokens: int, way: Way) -> None:
-        """Record a step of this many rows and tokens, if steps are recorded."""
+    def record(self, count: int, way: Way, narrow: bool) -> tuple[int, int]:
+        """Return how many rows and tokens a step has; record it, if steps are recorded."""
+        size = self._recorded_size(count, way)
+        tokens = min(self.most_tokens, size * (NARROW if narrow else self.width))
         if self._graphs:
             name = (size, tokens, way)
-            self._recorded.add((size, way))
             self._graphs.record(name, lambda: self._extend(size, tokens, way), self._blank)
+            self._recorded.add((size, way))
+        return size, tokens
 
     def _size(self, count: int) -> int:
         """Round up to a power of two: a row too many costs one token, not a whole draft."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from recollect.sampler.history import History
 from recollect.sampler.pace import Pace
 from recollect.sampler.paged_attention import PagedCache
 from recollect.sampler.paged_requests import PagedRequest, Read
+from recollect.sampler.pick import Way
 
 LOOKED_BACK = 4096
 """Tokens of a sequence that drafts are looked for in."""
@@ -68,11 +69,18 @@ class Extender:
         found, self.pace.totals = self.pace.totals, Counter()
         return found
 
-    def record(self) -> None:
-        """Record the smallest steps."""
+    def record(self) -> str:
+        """Record the smallest steps; say why there are no drafts, if these cannot be recorded."""
         self.decoder.record(8, "drawn")
-        if self.drafter:
-            self.drafter.record(8, 8 * self.drafter.width, "drawn")
+        return self._record_drafts(self.drafter, 1, "drawn", False) if self.drafter else ""
+
+    def _record_drafts(self, drafter: Drafter, count: int, way: Way, narrow: bool) -> str:
+        try:
+            drafter.record(count, way, narrow)
+            return ""
+        except Exception as error:  # a graph cannot hold it, or the GPU has no memory for it
+            self.drafter = self.decoder.history = None
+            return str(error).strip().partition("\n")[0] or type(error).__name__
 
     def enter(self, read: Read) -> None:
         """Take in sequences whose prompts were just read."""
@@ -102,8 +110,11 @@ class Extender:
         self, plan: Plan, rows: BurstStart, at: torch.Tensor | None, newest: torch.Tensor | None
     ) -> Burst:
         """Begin a burst; the newest tokens of the rows `at` are still on the device."""
-        if plan.drafts and self.drafter:
-            return self.drafter.burst(rows, plan.steps, plan.narrow, at, newest)
+        if plan.drafts and (drafter := self.drafter):
+            if not self._record_drafts(drafter, len(rows.ids), rows.way, plan.narrow):
+                return drafter.burst(rows, plan.steps, plan.narrow, at, newest)
+            # The pages are those that drafts need: a sequence near its end has room for one token.
+            rows = replace(rows, uniform=rows.uniform[:1])
         return self.decoder.burst(rows, at, newest)
 
     def counted(self, burst: Burst) -> np.ndarray:

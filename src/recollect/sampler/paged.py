@@ -107,11 +107,11 @@ class PagedPolicy:
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
 
-    def rehearse(self) -> None:
-        """Record the smallest steps, so that a model whose steps cannot be is met at once."""
+    def rehearse(self) -> str:
+        """Record the smallest steps, which may fail; say why, if only those with drafts do."""
         with self._on_device(), torch.inference_mode():
             self._reader.record(1)
-            self._extender.record()
+            return self._extender.record()
 
     def counts(self) -> Counter[str]:
         """Count, since this was last asked, the model's steps and the tokens that these gave."""
