@@ -83,15 +83,13 @@ class HFTokenizer:
         texts = [t for t in texts if len(t) <= LONGEST_REMEMBERED and (t, False) not in known]
         if self._inner is None or len(texts) < 2:
             return
-        self._inner.encode_special_tokens = True
-        stored = [storable(text) for text in texts]
-        found = self._inner.encode_batch_fast(stored, add_special_tokens=False)
-        for text, encoded in zip(texts, found, strict=True):
-            known.put((text, False), tuple(encoded.ids))
+        found = _encoded(self._inner, [storable(text) for text in texts], False)
+        for text, ids in zip(texts, found, strict=True):
+            known.put((text, False), ids)
 
     def _encode(self, text: str, control: bool) -> tuple[int, ...]:
         if self._inner:
-            return tuple(_encoded(self._inner, storable(text), control))
+            return _encoded(self._inner, [storable(text)], control)[0]
         encoded = self.hf(
             storable(text), add_special_tokens=False, split_special_tokens=not control
         )
@@ -117,6 +115,7 @@ class HFTokenizer:
         )
 
 
+ENCODING = Lock()
 PROBE = " Hello ,\n\n  w\u00f6rld 12,345 . I don't\t\u6f22\u5b57 \U0001f642 </s> {} "
 
 
@@ -132,7 +131,7 @@ def _inner(hf: Any) -> Any:
     inner.no_padding()
     text = PROBE.format(hf.eos_token)
     for control in (False, True):
-        ids = _encoded(inner, text, control)
+        ids = list(_encoded(inner, [text], control)[0])
         own = hf(text, add_special_tokens=False, split_special_tokens=not control).input_ids
         said = inner.decode(ids, skip_special_tokens=True)
         if ids != list(own) or said != hf.decode(ids, skip_special_tokens=True):
@@ -140,10 +139,12 @@ def _inner(hf: Any) -> Any:
     return inner
 
 
-def _encoded(inner: Any, text: str, control: bool) -> list[int]:
-    inner.encode_special_tokens = not control
-    (encoded,) = inner.encode_batch_fast([text], add_special_tokens=False)  # without offsets
-    return list(encoded.ids)
+def _encoded(inner: Any, texts: list[str], control: bool) -> list[tuple[int, ...]]:
+    # The setting is the tokenizer's, not the call's: another thread must not change it in between.
+    with ENCODING:
+        inner.encode_special_tokens = not control
+        found = inner.encode_batch_fast(texts, add_special_tokens=False)  # without offsets
+    return [tuple(encoded.ids) for encoded in found]
 
 
 class CountingTokenizer(HFTokenizer):
