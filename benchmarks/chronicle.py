@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import chronicle_table
+from benchmarks import chronicle_page, chronicle_table
 from benchmarks.squad import RECOLLECT, run, shared_gpu
 
 WARM_UP = (sys.executable, "-m", "benchmarks.chronicle_warm_up")
@@ -308,6 +308,8 @@ def main() -> None:
         size = sum(part.stat().st_size for part in parts)
         print(f"{len(parts)} files, {size / 1e6:.1f} MB, in {o.out / 'carry'}")
         print(chronicle_table.markdown(o.out))
+        print(chronicle_page.short(o.out), chronicle_page.losses(o.out), sep="\n\n")
+        print(f"with curves and films: {chronicle_page.write(o.out, o.out / 'page')}")
     sys.exit(0 if done else 1)
 
 

@@ -60,9 +60,11 @@ def names_one(question: str) -> bool:
 def watch(stored: Stored, number: int = 0) -> list[Frame]:
     """Read the pages of an episode again, beside its agent."""
     question, reader = stored.questions[number].text, Reader()
-    frames = []
+    frames, unread = [], list(enumerate(stored.chunks or ()))
     for page, said, before, memory in _memories(stored):
-        told = follow(statements((stored.chunks or ())[page]), reader, question)
+        told = []
+        while unread and unread[0][0] <= page:
+            told += follow(statements(unread.pop(0)[1]), reader, question)
         truth = known(reader, question)
         right = known(recall(memory, question), question) == truth
         changed, should = memory != before, noted(reader, question)
@@ -80,7 +82,7 @@ def _memories(stored: Stored) -> Iterator[tuple[int, str, str, str]]:
         for turn in range(len(part.turns)):
             for op in ops.get((i, turn), ()):
                 memory.apply(op)
-        yield part.chunks[0], part.turns[-1].text, before, memory.text
+        yield part.chunks[1], part.turns[-1].text, before, memory.text
 
 
 def known(reader: Reader, question: str) -> str:

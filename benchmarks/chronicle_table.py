@@ -56,7 +56,9 @@ def write_scores(folder: Path, tokens: int) -> None:
             found.append(row)
             key = tuple(row[name] for name in FILMED)
             # Following an answer through 4,000 pages takes seconds: only where it is looked at.
-            if has_memory(record) and (not row["score"] or (*key, "") not in films):
+            asked = record["questions"][q]["text"]
+            filmed = (*key, "") in films or not names_one(asked)
+            if has_memory(record) and not (row["score"] and filmed):
                 explain(row, source.stored(places[record["id"]]), q, films)
     _write(folder / FILMS, list(films.values()))
     _write(folder / SCORES, found)  # last: a part that has scores is done
@@ -188,7 +190,7 @@ def markdown(out: Path) -> str:
     cells = cells_of(list(rows(out)))
     if not cells:
         return "no scores yet"
-    order = sorted({length for _, _, length in cells}, key=_length)
+    order = sorted({length for _, _, length in cells}, key=length_order)
     lines = ["## Accuracy", "", f"| kind | agent | {' | '.join(order)} | hazard |"]
     lines += ["|---|---|" + "---|" * (len(order) + 1)]
     for agent, kind in dict.fromkeys((a, k) for a, k, _ in sorted(cells, key=lambda c: c[1])):
@@ -202,6 +204,7 @@ def markdown(out: Path) -> str:
         figures = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] | {p:.4f}"
         lines.append(f"| {kind} | {length} | {ours} - {theirs} | {figures} |")
     lines += ["", "## Success", "", *successes(cells), "", "## Why answers are wrong", ""]
+    lines += ["As the viewer counts them, for trained memories:", ""]
     lines += [f"| kind | agent | length | {' | '.join(CAUSES)} |", "|---|---|---|" + "---|" * 5]
     for (agent, kind, length), own in sorted(cells.items(), key=lambda c: (c[0][1], c[0][0])):
         counts = Counter(r["cause"] for r in own)
@@ -219,7 +222,8 @@ def _cell(own: Sequence[Row] | None) -> str:
     return f"{mean:.3f} [{low:.3f}, {high:.3f}] n={len(own)}" + (f" f={failed}" if failed else "")
 
 
-def _length(name: str) -> tuple[int, str]:
+def length_order(name: str) -> tuple[int, str]:
+    """Sort lengths by number, and names behind them."""
     return (int(name[:-1]), "") if name[:-1].isdigit() else (1 << 30, name)
 
 

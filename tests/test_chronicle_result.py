@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from dataclasses import replace
@@ -12,24 +11,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from benchmarks import chronicle, chronicle_table
 from benchmarks.babilong_teacher import BabiTeacher
-from benchmarks.chronicle_teacher import Teacher, asked_about, follow, gates, noted, recall, shown
+from benchmarks.chronicle_teacher import Teacher, asked_about, follow, gates, noted, recall
 from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import parse_gates, with_lines
-from recollect.commands.evaluate import evaluate
-from recollect.concurrency import Stop
-from recollect.evaluation.models import Opened
-from recollect.evaluation.options import EvalOptions
-from recollect.evaluation.setup import Own
 from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.chronicle_reader import Reader, statements
 from recollect.tasks.made.chronicle_words import FIRST
 from tests.support.play import TOKENIZER
-from tests.support.scripted import scripted_models
 
 MODEL: Any = SimpleNamespace(tokenizer=TOKENIZER, window=1 << 20)
 
@@ -163,73 +155,6 @@ def test_a_memory_of_the_teacher_carries_all_that_is_needed(kind):
         assert reader.answer(question.text) == question.answers[0]
     assert asked_about("anything else") == ("all", "")
     assert noted(Reader(), known) == "Nothing yet."
-
-
-def flawed(prompt: str) -> str:
-    """Read by rules, with a flaw for every kind of question; two of them for places."""
-    kind, name = asked_about(shown(prompt, "problem"))
-    if "<section>" not in prompt:
-        return "\\boxed{99}" if kind in ("sent", "received") else Teacher().reply(prompt)
-    reply, memory = Teacher(gated=True).reply(prompt), shown(prompt, "memory")
-    if kind == "kept":
-        return "<check>no</check>"
-    wrong = f"````\n<check>yes</check><update>{name}: Nowhere</update>"
-    if kind == "place" and len(name) % 3 == 0 and name in memory:
-        return reply if name in shown(prompt, "section") else wrong
-    return wrong if kind == "place" and len(name) % 3 == 1 and "<check>yes" in reply else reply
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory) -> Path:
-    """Evaluate a teacher with flaws as the experiment does, with a gated agent and a baseline."""
-    out = tmp_path_factory.mktemp("out")
-    model = replace(scripted_models(flawed)["memory"], window=1 << 20)
-    models = {"memory": model, "answer": model}
-    for part, tokens, n in (("near", "4096", 6), ("far", "16384", 1)):
-        options = EvalOptions(
-            (f"chronicle:overwrite,count,two-hop@{tokens}",), agents=("gated", "full_context"),
-            n=n, temperature=0, out=out / "gated-0" / part, max_memory_tokens=4000,
-            set=("gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true"),
-            metrics=("boxed_exact_match",),
-        )  # fmt: skip
-        own = Own(opened=Opened(models, {"memory": {}, "answer": {}}))
-        evaluate(options, "recollect eval", Console(file=io.StringIO()), Stop(), own)
-        chronicle_table.write_scores(out / "gated-0" / part, 512)
-    return out
-
-
-def films(out: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
-    found = [json.loads(x) for p in out.glob("*/*/films.jsonl") for x in p.open()]
-    assert {film["agent"] for film in found} == {"gated"}
-    by = {(film["kind"], film["length"], film["reason"]): film for film in found}
-    assert len(by) == len(found)
-    return by
-
-
-def test_films_say_where_a_memory_goes_wrong(measured):
-    by = films(measured)
-    for reason in ("overwritten", "written wrong"):
-        frames = by["overwrite", "8x", reason]["frames"]
-        first = next(frame for frame in frames if frame["should"])
-        assert first["changed"] and (first["told"] == "") == (reason == "overwritten")
-    never = by["two-hop", "8x", "never written"]["frames"]
-    assert never[-1]["should"] and not any(frame["changed"] for frame in never)
-    misread = by["count", "8x", "kept but misread"]
-    assert not any(frame["should"] for frame in misread["frames"])
-    assert misread["frames"][-1]["memory"].count("\n") + 1 == int(misread["answers"][0])
-    assert misread["answer"] == "\\boxed{99}"
-    right = by["overwrite", "32x", ""]
-    assert right["answers"][0] in right["answer"]
-    assert right["frames"][-1]["memory"].startswith(right["question"][11:-10])
-    assert right["pages"] == 64 > 2 * len(right["frames"])
-
-
-def test_every_wrong_answer_of_a_memory_has_a_reason(measured):
-    found = [json.loads(x) for p in measured.glob("*/*/scores.jsonl") for x in p.open()]
-    assert {r["score"] for r in found} == {0.0, 1.0}
-    for r in found:
-        wrong = r["agent"] == "gated" and not r["score"]
-        assert bool(r["reason"]) == bool(r["cause"]) == wrong
 
 
 def row(agent: str, seed: int, item: int, score: float, cause: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Charts as SVG: accuracy against something on a log axis, with intervals. No scripts, no fonts.
+"""Charts as SVG: accuracy against something, with intervals. No scripts, no fonts.
 
 Colours are variables of the page (`--a1`, `--a2`, ...), so a chart follows light and dark. Agents
 differ by shape and dash as well: nothing depends on colour alone.
@@ -27,6 +27,20 @@ _SHAPES = (
     '<path d="M-1.6 -4.6h3.2v3h3v3.2h-3v3h-3.2v-3h-3v-3.2h3z"/>',
     '<path d="M0 -5 1.5 -1.5 5 0 1.5 1.5 0 5 -1.5 1.5 -5 0 -1.5 -1.5Z"/>',
 )
+
+_OWN = (
+    *("#0b62b8", "#c44f00", "#00805a", "#b0307e", "#7a5c00"),
+    *("#6246c7", "#0083a3", "#c02b2b", "#4f6b10", "#5b6570"),
+)
+_OWN_STYLE = (
+    "text{fill:#444}.title{font-size:14px;font-weight:600}.grid{stroke:#ddd}"
+    + "".join(
+        f".a{i}{{fill:{own}}}.a{i} .line,.a{i} .whisker{{stroke:{own};fill:none}}"
+        for i, own in enumerate(_OWN, 1)
+    )
+    + ".axis{stroke:#444}.whisker{opacity:.55}"
+)
+"""For a file without a page around it; colours as on a light page."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +76,17 @@ def chart(
     series: Sequence[Series],
     x_text: Callable[[float], str],
     lines: bool = True,
+    log: bool = True,
 ) -> str:
-    """Draw scores against x on a log axis; `lines` joins the points of a series."""
+    """Draw scores against x, by default on a log axis; `lines` joins the points of a series."""
     xs = [point.x for one in series for point in one.points]
-    place = _log_scale(xs)
-    parts = [_frame(title, x_title, _ticks(xs), place, x_text)]
+    place = _log_scale(xs) if log else _even_scale(xs)
+    ticks = _ticks(xs) if log else _even_ticks(xs)
+    parts = [_frame(title, x_title, ticks, place, x_text)]
     for number, one in enumerate(series):
         # Whiskers of one x stand side by side, so that none hides another.
-        shift = (number - (len(series) - 1) / 2) * min(4.0, 20 / len(series))
+        some = any(point.low < point.high for point in one.points)
+        shift = (number - (len(series) - 1) / 2) * min(4.0, 20 / len(series)) if some else 0.0
         parts.append(_series(one, place, shift, lines))
     label = for_page(f"{title}: accuracy against {x_title}")
     return (
@@ -83,6 +100,18 @@ def _log_scale(xs: Sequence[float]) -> Callable[[float], float]:
     pad = max(0.06 * (high - low), 0.25)
     low, high = low - pad, high + pad
     return lambda x: LEFT + (math.log(x) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+
+def _even_scale(xs: Sequence[float]) -> Callable[[float], float]:
+    pad = max(0.04 * (max(xs) - min(xs)), 0.25)
+    low, high = min(xs) - pad, max(xs) + pad
+    return lambda x: LEFT + (x - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+
+def _even_ticks(xs: Sequence[float]) -> list[float]:
+    apart = max(1, math.ceil((max(xs) - min(xs)) / 6))
+    first = math.ceil(min(xs) / apart) * apart
+    return [float(tick) for tick in range(first, math.floor(max(xs)) + 1, apart)]
 
 
 def _y(value: float) -> float:
@@ -149,6 +178,25 @@ def _series(one: Series, place: Callable[[float], float], shift: float, lines: b
             f"{shape}</g>"
         )
     return f'<g class="a{one.style % COLOURS + 1}">{"".join(parts)}</g>'
+
+
+def standalone(charts: Sequence[str], names: Sequence[str]) -> str:
+    """Put charts side by side into a file of their own, with colours and a legend."""
+    wide, high = WIDTH * len(charts), HEIGHT + 24
+    inside = [
+        svg.replace("<svg ", f'<svg x="{WIDTH * i}" width="{WIDTH}" height="{HEIGHT}" ', 1)
+        for i, svg in enumerate(charts)
+    ]
+    legend = "".join(
+        f'<g transform="translate({LEFT + 150 * i} {HEIGHT + 10})">{mark(i)}'
+        f'<text x="10" y="4">{for_page(name)}</text></g>'
+        for i, name in enumerate(names)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}"'
+        f' font-family="sans-serif" font-size="12"><style>{_OWN_STYLE}</style>'
+        f'<rect width="{wide}" height="{high}" fill="#fff"/>{"".join(inside)}{legend}</svg>\n'
+    )
 
 
 def bar(low: float, mean: float, high: float) -> str:

@@ -45,7 +45,7 @@ def _block(block: Block, level: int) -> Iterator[str]:
     elif isinstance(block, Notice):
         yield f"> **{for_markdown(block.text)}**"
     elif isinstance(block, Code):
-        yield from _fenced(block.text)
+        yield from fenced(block.text)
     elif isinstance(block, Facts):
         yield from (f"- {for_markdown(name)}: {for_markdown(value)}" for name, value in block.pairs)
     elif isinstance(block, Charts):
@@ -53,7 +53,7 @@ def _block(block: Block, level: int) -> Iterator[str]:
     elif isinstance(block, Quote):
         yield f"**{for_markdown(block.title)}**"
         for name, text in block.fields:
-            yield from ("", f"{for_markdown(name)}:", "", *_fenced(text))
+            yield from ("", f"{for_markdown(name)}:", "", *fenced(text))
     elif isinstance(block, Folded):
         yield f"{'#' * level} {for_markdown(block.title)}"
         for inner in block.blocks:
@@ -83,7 +83,8 @@ def _value(value: Value) -> str:
     return scored(value.score) if isinstance(value, Bar) else for_markdown(value)
 
 
-def _fenced(text: str) -> list[str]:
+def fenced(text: str) -> list[str]:
+    """Put text inside a fence that it cannot end."""
     text = shown(text)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

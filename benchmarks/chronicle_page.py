@@ -1,0 +1,264 @@
+"""The results of docs/results/chronicle.md, made from a run folder: tables, curves and films.
+
+    python -m benchmarks.chronicle_page runs/chronicle docs
+
+writes docs/images/chronicle-*.svg, and into docs/results/chronicle.md between its two marks; a page
+that is not there yet is made. Needs scores.jsonl, films.jsonl and metrics.jsonl alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import chronicle_table as table
+from benchmarks.chronicle_films import FILMS, REASONS, Film
+from recollect.evaluation.report.charts import Point, Series, chart, standalone
+from recollect.evaluation.report.markdown import fenced
+from recollect.foreign import for_markdown, one_line
+from recollect.runs.run import read_records
+
+BEGIN, END = "<!-- made by benchmarks.chronicle_page -->", "<!-- until here -->"
+TRAINED = (*table.MEMORIES, *table.BASELINES)
+SHORT = ("1x", "8x", "32x", "longest")
+KINDS = ("overwrite", "two-hop", "count")
+WANTED = (("",), ("overwritten", "never written", "written wrong"), ("kept but misread",))
+"""What the three films show; of several reasons, the first that has a film."""
+MOST = 14
+"""Pages of a film that are shown."""
+REPLY = 400
+"""Characters of a reply or a page that are shown."""
+
+
+def write(out: Path, docs: Path) -> Path:
+    """Write pictures and page; return where the page is."""
+    images, page = docs / "images", docs / "results" / "chronicle.md"
+    for folder in (images, page.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    drawn = {"chronicle-learning.svg": learning(out), "chronicle-lengths.svg": lengths(out)}
+    for name, svg in drawn.items():
+        if svg:
+            (images / name).write_text(svg)
+    made = "\n".join([BEGIN, "", *sections(out, [name for name in drawn if drawn[name]]), "", END])
+    old = page.read_text() if page.exists() else f"{BEGIN}\n{END}\n"
+    before, begun, rest = old.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not begun or not ended:
+        raise SystemExit(f"{page} has no place for results: add {BEGIN} and {END}")
+    page.write_text(before + made + after)
+    return page
+
+
+def sections(out: Path, pictures: Sequence[str]) -> Iterator[str]:
+    """Yield everything that is known, section by section."""
+    yield from ("### In short", "", short(out), "")
+    yield re.sub(r"^## ", "### ", table.markdown(out), flags=re.M)
+    yield from ("", "### Where memories go wrong", "", WHERE, "", losses(out), "", "### Curves", "")
+    for name in pictures:
+        told = "over the steps of training" if "learning" in name else "over the length"
+        yield from (f"![Accuracy {told}](../images/{name})", "")
+    yield from (held_out(out), "") if pictures else ()
+    yield from ("### Films", "", RULE, "")
+    for found in chosen(out):
+        yield from (*shown_film(found), "")
+
+
+def short(out: Path) -> str:
+    """Return the README's table: the trained memory and the best trained baseline of each cell."""
+    cells = table.cells_of(list(table.rows(out)))
+    lines = [f"| kind | | {' | '.join(SHORT)} |", "|---|---|" + "---|" * len(SHORT)]
+    for kind in KINDS:
+        for names in (table.MEMORIES, table.BASELINES):
+            own = [_best(cells, names, kind, length) for length in SHORT]
+            label = "a memory, trained" if names == table.MEMORIES else "best trained baseline"
+            lines.append(f"| {kind} | {label} | {' | '.join(own)} |")
+    return "\n".join(lines)
+
+
+def _best(cells: table.Cells, names: Sequence[str], kind: str, length: str) -> str:
+    known = {name: cells[name, kind, length] for name in names if (name, kind, length) in cells}
+    if not known:
+        return ""
+    scores = {name: table.accuracy(own)[0] for name, own in known.items()}
+    best = max(scores, key=lambda name: scores[name])
+    return f"{scores[best]:.3f} ({best})"
+
+
+def losses(out: Path) -> str:
+    """Count the reasons of wrong answers, as a reader by rules finds them, for every memory."""
+    cells = table.cells_of(list(table.rows(out)))
+    reasons = (*REASONS, "malformed", "failed")
+    lines = [f"| kind | agent | length | n | right | {' | '.join(reasons)} |"]
+    lines += ["|---|---|---|---|---|" + "---|" * len(reasons)]
+    for (agent, kind, length), own in sorted(
+        cells.items(), key=lambda cell: (cell[0][1], cell[0][0], table.length_order(cell[0][2]))
+    ):
+        counts = Counter(row.get("reason", "") for row in own)
+        if agent.partition(",")[0] in table.MEMORIES and (own[0].get("reason") is not None):
+            right = sum(row["score"] for row in own) / len(own)
+            shares = " | ".join(f"{counts[name] / len(own):.3f}" for name in reasons)
+            lines.append(f"| {kind} | {agent} | {length} | {len(own)} | {right:.3f} | {shares} |")
+    return "\n".join(lines)
+
+
+def training(out: Path) -> dict[str, list[tuple[str, list[dict[str, Any]]]]]:
+    """Read the metrics of all runs, by agent; each with its name, which ends in the seed."""
+    found = defaultdict(list)
+    for path in sorted(out.glob("*-*/chronicle/metrics.jsonl")):
+        found[path.parts[-3].rpartition("-")[0]].append(
+            (path.parts[-3], list(read_records(path.parent)))
+        )
+    order = [*TRAINED, *sorted(found)]
+    return dict(sorted(found.items(), key=lambda own: order.index(own[0])))
+
+
+def learning(out: Path) -> str:
+    """Draw held-out accuracy and reward over the steps, a line for every agent and seed."""
+    runs, panels = training(out), []
+    for title, name in (("Held-out accuracy", "val/accuracy"), ("Reward", "reward/mean")):
+        series = []
+        for style, agent in enumerate(runs):
+            for run, rows in runs[agent]:
+                points = [_step(run, row, name) for row in rows if row.get(name) is not None]
+                series += [Series(agent, style, points)] if points else []
+        if series:
+            panels.append(chart(title, "step", series, lambda x: f"{x:.0f}", log=False))
+    return standalone(panels, list(runs)) if panels else ""
+
+
+def held_out(out: Path) -> str:
+    """Write held-out accuracy by step, a row for every run."""
+    runs = [(run, rows) for own in training(out).values() for run, rows in own]
+    known = {run: {r["step"]: r["val/accuracy"] for r in rows if r.get("val/accuracy") is not None}
+             for run, rows in runs}  # fmt: skip
+    steps = sorted({step for own in known.values() for step in own})
+    lines = [f"| held-out accuracy at step | {' | '.join(map(str, steps))} |"]
+    lines += ["|---|" + "---|" * len(steps)]
+    for run, own in known.items():
+        cells = (f"{own[step]:.3f}" if step in own else "" for step in steps)
+        lines.append(f"| {run} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _step(run: str, row: Mapping[str, Any], name: str) -> Point:
+    value = min(1.0, max(0.0, row[name]))
+    low, high = (row["val/low"], row["val/high"]) if name == "val/accuracy" else (value, value)
+    return Point(row["step"], value, low, high, f"{run}, step {row['step']}: {value:.3f}")
+
+
+def lengths(out: Path) -> str:
+    """Draw accuracy over pages for every kind, a line for every trained agent."""
+    cells = table.cells_of([r for r in table.rows(out) if r["length"] != "shuffled"])
+    agents = [name for name in TRAINED if any(agent == name for agent, _, _ in cells)]
+    panels = []
+    for kind in KINDS:
+        series = []
+        for style, agent in enumerate(agents):
+            own = [found for key, found in cells.items() if key[:2] == (agent, kind)]
+            if own:
+                series.append(Series(agent, style, [_pages(agent, rows) for rows in own]))
+        if series:
+            panels.append(chart(kind, "pages of 256 tokens", series, lambda x: f"{x:,.0f}"))
+    return standalone(panels, agents) if panels else ""
+
+
+def _pages(agent: str, own: Sequence[table.Row]) -> Point:
+    mean, low, high = table.accuracy(own)
+    note = f"{agent}, {own[0]['length']}: {mean:.3f} [{low:.3f}, {high:.3f}], n = {len(own)}"
+    return Point(sum(r["pages"] for r in own) / len(own), mean, low, high, note)
+
+
+WHERE = (
+    "A reader by rules reads the same pages beside the agent, which gives the page that made a"
+    " memory wrong for good. If that page said something new, the memory stayed as it was"
+    " (never written) or was written wrong; if it said nothing new, the memory was overwritten."
+    " Where the last memory is right, it was misread. Shares of all answers."
+)
+RULE = (
+    "Chosen by a rule: trained memories alone, the longest text that has such an answer, the first"
+    f" kind in the order {', '.join(KINDS)}, the lowest seed, the task with the lowest number. A"
+    " page is shown where the memory changes or becomes wrong; `should` is what the teacher's"
+    " memory holds where the agent's is wrong."
+)
+
+
+def chosen(out: Path) -> Iterator[Film]:
+    """Choose a film of a right answer, one of a lost one and one of a misread one."""
+    found = []
+    for path in sorted(out.glob(f"*-*/*/{FILMS}")):
+        agent, _, seed = path.parts[-3].rpartition("-")
+        films = [json.loads(line) for line in path.read_text().splitlines()]
+        if agent in table.MEMORIES:
+            found += [film | {"agent": agent, "seed": int(seed)} for film in films]
+    found = [f for f in found if f["kind"] in KINDS and f["length"][:-1].isdigit()]
+    for reasons in WANTED:
+        for reason in reasons:
+            own = [film for film in found if film["reason"] == reason]
+            if own:
+                yield min(own, key=lambda f: (-int(f["length"][:-1]), KINDS.index(f["kind"]),
+                                              f["agent"] != "gated", f["seed"]))  # fmt: skip
+                break
+
+
+def shown_film(film: Film) -> list[str]:
+    """Write a film: a title, and inside of a fence all that a model or a text said."""
+    what = film["reason"] or "right"
+    named = f"{film['kind']} at {film['length']} ({film['pages']} pages), {film['agent']}"
+    lines = [f"question  {_line(film['question'])}"]
+    last = 0
+    for frame in _cut(film["frames"]):
+        lines += _gap(film, last, frame["page"])
+        lines += _frame(frame)
+        last = frame["page"]
+    lines += _gap(film, last, film["pages"] + 1)
+    lines.append(f"answer    {_line(film['answer'])}  (right: {_line(film['answers'][0])})")
+    title = f"**{what.capitalize()}: {named}, seed {film['seed']}**, {for_markdown(film['task'])}"
+    return [title, "", *fenced("\n".join(lines))]
+
+
+def _cut(frames: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Keep where a memory changes or becomes wrong; of many such pages, the ends and the turn."""
+    wrong = [bool(frame["should"]) for frame in frames]
+    turns = [i for i, now in enumerate(wrong) if now and not (i and wrong[i - 1])]
+    kept = [i for i, frame in enumerate(frames) if frame["changed"] or i in turns]
+    if len(kept) > MOST:
+        ends = {*kept[: MOST // 3], *kept[-MOST // 2 :]}
+        kept = [i for i in kept if i in ends or i in turns[-1:]]
+    return [frames[i] for i in kept]
+
+
+def _gap(film: Film, last: int, page: int) -> list[str]:
+    """Say what is left out between two pages."""
+    if page - last < 2:
+        return []
+    left = [frame for frame in film["frames"] if last < frame["page"] < page]
+    changes = sum(frame["changed"] for frame in left)
+    pages = f"pages {last + 1} to {page - 1}" if page - last > 2 else f"page {last + 1}"
+    return [f"{pages}: {f'{changes} changes, left out' if changes else 'no change'}"]
+
+
+def _frame(frame: Mapping[str, Any]) -> list[str]:
+    lines = [f"page {frame['page']}"]
+    told, said = frame["told"], frame["said"]
+    if told and said.startswith(told):
+        said = f"(quotes this) {said.removeprefix(told)}"
+    named = {"says": told, "reply": said, "memory": frame["memory"]}
+    for name, text in (named | {"should": frame["should"]}).items():
+        if text or name == "memory":
+            lines.append(f"  {name:<7} {_line(text) or '(empty)'}")
+    return lines
+
+
+def _line(text: str) -> str:
+    return one_line(" / ".join(text.splitlines()), REPLY)
+
+
+if __name__ == "__main__":
+    run = Path(sys.argv[1])
+    written = write(run, Path(sys.argv[2]) if len(sys.argv) > 2 else run / "page")
+    print(f"{short(run)}\n\n{losses(run)}\n\n{written}")

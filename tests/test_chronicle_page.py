@@ -1,0 +1,173 @@
+"""The page of `make result`: films, curves and tables, made from the little that is carried."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchmarks import chronicle, chronicle_page, chronicle_table
+from benchmarks.chronicle_teacher import Teacher, asked_about, shown
+from recollect.commands.evaluate import evaluate
+from recollect.concurrency import Stop
+from recollect.evaluation.models import Opened
+from recollect.evaluation.options import EvalOptions
+from recollect.evaluation.setup import Own
+from tests.support.places import ROOT
+from tests.support.scripted import scripted_models
+from tests.test_prose import habits, prose
+
+
+def flawed(prompt: str) -> str:
+    """Read by rules, with a flaw for every kind of question; two of them for places."""
+    kind, name = asked_about(shown(prompt, "problem"))
+    if "<section>" not in prompt:
+        return "\\boxed{99}" if kind in ("sent", "received") else Teacher().reply(prompt)
+    reply, memory = Teacher(gated=True).reply(prompt), shown(prompt, "memory")
+    if kind == "kept":
+        return "<check>no</check>"
+    wrong = f"````\n<check>yes</check><update>{name}: Nowhere</update>"
+    if kind == "place" and len(name) % 3 == 0 and name in memory:
+        return reply if name in shown(prompt, "section") else wrong
+    return wrong if kind == "place" and len(name) % 3 == 1 and "<check>yes" in reply else reply
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory) -> Path:
+    """Evaluate a teacher with flaws as the experiment does, with a gated agent and a baseline."""
+    out = tmp_path_factory.mktemp("out")
+    model = replace(scripted_models(flawed)["memory"], window=1 << 20)
+    models = {"memory": model, "answer": model}
+    gated = ("gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true")
+    for agent, part, tokens, n in (
+        ("gated", "near", 4096, 6), ("gated", "far", 16384, 1), ("full_context", "near", 4096, 2)
+    ):  # fmt: skip
+        options = EvalOptions(
+            (f"chronicle:overwrite,count,two-hop@{tokens}",), agents=(agent,), n=n, temperature=0,
+            out=out / f"{agent}-0" / part, max_memory_tokens=4000, closed_book=False,
+            set=gated if agent == "gated" else (), metrics=("boxed_exact_match",),
+        )  # fmt: skip
+        own = Own(opened=Opened(models, {"memory": {}, "answer": {}}))
+        evaluate(options, "recollect eval", Console(file=io.StringIO()), Stop(), own)
+        chronicle_table.write_scores(out / f"{agent}-0" / part, 512)
+    return out
+
+
+def films(out: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+    found = [json.loads(x) for p in out.glob("*/*/films.jsonl") for x in p.open()]
+    assert {film["agent"] for film in found} == {"gated"}
+    by = {(film["kind"], film["length"], film["reason"]): film for film in found}
+    assert len(by) == len(found)
+    return by
+
+
+def test_films_say_where_a_memory_goes_wrong(measured):
+    by = films(measured)
+    for reason in ("overwritten", "written wrong"):
+        frames = by["overwrite", "8x", reason]["frames"]
+        first = next(frame for frame in frames if frame["should"])
+        assert first["changed"] and (first["told"] == "") == (reason == "overwritten")
+    never = by["two-hop", "8x", "never written"]["frames"]
+    assert never[-1]["should"] and not any(frame["changed"] for frame in never)
+    misread = by["count", "8x", "kept but misread"]
+    assert not any(frame["should"] for frame in misread["frames"])
+    assert misread["frames"][-1]["memory"].count("\n") + 1 == int(misread["answers"][0])
+    assert misread["answer"] == "\\boxed{99}"
+    right = by["overwrite", "32x", ""]
+    assert right["answers"][0] in right["answer"]
+    assert right["frames"][-1]["memory"].startswith(right["question"][11:-10])
+    assert right["pages"] == 64 > 2 * len(right["frames"])
+
+
+def test_every_wrong_answer_of_a_memory_has_a_reason(measured):
+    found = [json.loads(x) for p in measured.glob("*/*/scores.jsonl") for x in p.open()]
+    assert {r["score"] for r in found} == {0.0, 1.0}
+    for r in found:
+        wrong = r["agent"] == "gated" and not r["score"]
+        assert bool(r["reason"]) == bool(r["cause"]) == wrong
+
+
+@pytest.fixture
+def carried(measured, tmp_path) -> Path:
+    """Keep what is carried from one machine to another, and add the metrics of training."""
+    copy = tmp_path / "copy"
+    for path in measured.rglob("*"):
+        if path.name in chronicle.KEPT:
+            (copy / path.relative_to(measured)).parent.mkdir(parents=True, exist_ok=True)
+            (copy / path.relative_to(measured)).write_bytes(path.read_bytes())
+    for agent, seed in (("gated", 0), ("gated", 1), ("full_context", 0)):
+        folder = copy / f"{agent}-{seed}" / "chronicle"
+        folder.mkdir(parents=True)
+        lines = [
+            {"step": 0, "val/accuracy": 0.5, "val/low": 0.4, "val/high": 0.6},
+            *({"step": i, "reward/mean": 0.1 * i} for i in (1, 2, 3)),
+            {"step": 4, "reward/mean": 1.5, "val/accuracy": 0.75, "val/low": 0.7, "val/high": 0.8},
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in lines))
+    return copy
+
+
+def test_the_page_is_made_from_what_is_carried(carried, tmp_path):
+    docs = tmp_path / "docs"
+    page = chronicle_page.write(carried, docs)
+    said = page.read_text()
+    assert "| overwrite | a memory, trained |  | 0.667 (gated) | 1.000 (gated) |  |" in said
+    assert "| overwrite | best trained baseline |  | 1.000 (full_context) |  |  |" in said
+    assert "| two-hop | gated | 8x | 6 | 0.000 | 1.000 | 0.000 | 0.000 | 0.000 |" in said
+    assert "| gated-1 | 0.500 | 0.750 |" in said
+    for name, lines in (("learning", 6), ("lengths", 3)):
+        drawn = ElementTree.fromstring((docs / "images" / f"chronicle-{name}.svg").read_text())
+        assert f"../images/chronicle-{name}.svg" in said
+        paths = [e for e in drawn.iter() if e.get("class") == "line"]
+        assert len(paths) == lines
+    titles = re.findall(r"^\*\*(\w[^*]*)\*\*", said, flags=re.M)
+    assert titles == [
+        "Right: overwrite at 32x (64 pages), gated, seed 0",
+        "Overwritten: overwrite at 8x (16 pages), gated, seed 0",
+        "Kept but misread: count at 32x (64 pages), gated, seed 0",
+    ]
+    assert re.search(r"^pages 1 to \d+: no change$", said, flags=re.M)
+    assert "\n`````\nquestion  Where does" in said  # the reply holds a fence of its own
+    assert said.count("\n`````\n") == 2
+    assert not habits(prose(said))
+
+
+def test_a_page_keeps_what_people_wrote(carried, tmp_path):
+    page = tmp_path / "results" / "chronicle.md"
+    page.parent.mkdir()
+    begin, end = chronicle_page.BEGIN, chronicle_page.END
+    page.write_text(f"# The plan\n\n{begin}\nold\n{end}\n\nThe end.\n")
+    for _ in range(2):
+        chronicle_page.write(carried, tmp_path)
+        said = page.read_text()
+        assert said.startswith(f"# The plan\n\n{begin}\n") and said.endswith("\n\nThe end.\n")
+        assert "old" not in said.split() and said.count("### Films") == 1
+    page.write_text("# No place\n")
+    with pytest.raises(SystemExit, match="no place for results"):
+        chronicle_page.write(carried, tmp_path)
+    assert page.read_text() == "# No place\n"
+
+
+def test_a_long_film_is_cut_but_for_its_ends_and_its_turn():
+    frames = [{"page": 2 * i, "told": "", "said": "yes", "memory": f"a: {i}", "changed": True,
+               "should": "a: 0" if i >= 20 else ""} for i in range(1, 41)]  # fmt: skip
+    named = {"kind": "count", "length": "32x", "reason": "overwritten", "agent": "gated"}
+    asked = {"seed": 0, "task": "t", "question": "?", "answers": ["1"], "answer": "2", "pages": 90}
+    said = "\n".join(chronicle_page.shown_film(named | asked | {"frames": frames}))
+    pages = [int(n) for n in re.findall(r"^page (\d+)$", said, flags=re.M)]
+    assert pages == [2, 4, 6, 8, 40, 68, 70, 72, 74, 76, 78, 80]
+    assert "pages 9 to 39: 15 changes, left out" in said
+    assert "pages 81 to 90: no change" in said
+
+
+def test_the_documentation_has_a_place_for_results():
+    said = (ROOT / "docs" / "results" / "chronicle.md").read_text()
+    assert said.index(chronicle_page.BEGIN) < said.index(chronicle_page.END)
+    assert "python -m benchmarks.chronicle_page runs/chronicle docs" in said
