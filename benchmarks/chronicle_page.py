@@ -3,7 +3,8 @@
     python -m benchmarks.chronicle_page runs/chronicle docs
 
 writes docs/images/chronicle-*.svg, and into docs/results/chronicle.md between its two marks; a page
-that is not there yet is made. Needs scores.jsonl, films.jsonl and metrics.jsonl alone.
+that is not there yet is made. Needs scores.jsonl, films.jsonl and metrics.jsonl alone, or the carry
+folder of another machine in a folder of its own: runs/there/carry/part-000, ...
 """
 
 from __future__ import annotations
@@ -259,6 +260,9 @@ def _line(text: str) -> str:
 
 
 if __name__ == "__main__":
+    from benchmarks.chronicle import unpack  # which makes pages, too
+
     run = Path(sys.argv[1])
+    unpack(run)
     written = write(run, Path(sys.argv[2]) if len(sys.argv) > 2 else run / "page")
     print(f"{short(run)}\n\n{losses(run)}\n\n{written}")
