@@ -83,21 +83,13 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
 
 
 def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:
-    """Yield the evaluations of an agent: a name, the task sets, and how many tasks of each."""
-    near, far = ([n * o.tokens for n in o.lengths if (n <= 8) is short] for short in (True, False))
-    for name, tokens, n in (("near", near, o.n), ("far", far, o.far)):
-        if tokens:
-            yield name, f"{asked}@{','.join(map(str, tokens))}", n
-    if o.control and asked.startswith("chronicle"):
-        yield "shuffled", f"{asked}@{2 * o.tokens}#shuffled", o.n
+    """Yield the evaluations of an agent, the longest first: a name, the tasks, how many of each."""
     if o.longest:
         yield "longest", f"{asked}@{o.longest}", o.longest_tasks
-
-
-async def in_turn(o: argparse.Namespace, log: Path, *command: object) -> None:
-    """Run one command when a place on the GPU is free."""
-    async with o.places:
-        await run(log, *command)
+    for times in sorted(o.lengths, reverse=True):
+        yield f"{times}x", f"{asked}@{times * o.tokens}", o.n if times <= 8 else o.far
+    if o.control and asked.startswith("chronicle"):
+        yield "shuffled", f"{asked}@{2 * o.tokens}#shuffled", o.n
 
 
 async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: object) -> None:
@@ -107,12 +99,13 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
         out = folder / name
         if (out / "scores.jsonl").exists():
             return
-        await in_turn(
-            o, folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data",
-            o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
-            256 + o.memory, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
-            "--cache-gib", o.cache_gib, "--out", out, *arguments,
-        )  # fmt: skip
+        async with o.places:
+            await run(
+                folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data",
+                o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
+                256 + o.memory, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
+                "--cache-gib", o.cache_gib, "--drafts", o.drafts, "--out", out, *arguments,
+            )  # fmt: skip
         await run(folder / f"{name}-scores.log", *TABLE, out, o.tokens)
 
     async with asyncio.TaskGroup() as group:
@@ -125,11 +118,11 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
     folder = o.out / f"{name}-{seed}"
     if (folder / "done").exists():
         return
-    await in_turn(
-        o, folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
-        "--model.path", o.out / agent.base, "--model.lora.rank", o.rank, "--seed", seed, "--steps",
-        o.steps,
-        "--optim.lr", o.lr, "--rollout.tasks", o.tasks, "--rollout.n", o.group,
+    await run(
+        folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
+        "--model.path", o.out / agent.base, "--model.lora.rank", o.rank, "--model.drafts", o.drafts,
+        "--seed", seed, "--steps", o.steps, "--optim.lr", o.lr, "--rollout.tasks", o.tasks,
+        "--rollout.n", o.group,
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
         "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
         "--save-freq", 5, "--keep", 1, "--model.cache-gib", o.cache_gib, "--folder", folder,
@@ -277,7 +270,8 @@ def parse() -> argparse.Namespace:
     numbers = {
         "seeds": 3, "steps": 30, "tasks": 32, "group": 8, "tokens": 4096, "n": 86, "far": 43,
         "longest": 1_000_000, "longest-tasks": 6, "warm-up": 2304, "rank": 0, "memory": 416,
-        "answer": 24, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 9,
+        "answer": 24, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 6,
+        "drafts": 9,
     }  # fmt: skip
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)

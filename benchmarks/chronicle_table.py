@@ -35,6 +35,8 @@ from recollect.view.stored import Stored
 MEMORIES = ("gated", "fold")
 BASELINES = ("full_context", "rag", "rag_hybrid")
 HEADLINE = ("8x", "16x", "32x")
+NAMED = ("shuffled", "longest")
+"""Evaluations that are not called by their length."""
 SCORES = "scores.jsonl"
 FILMED = ("agent", "kind", "length")
 """Of the answers that agree in these and in their reason, the one to the first task is filmed."""
@@ -71,7 +73,7 @@ def scored(record: Record, tokens: int, part: str) -> Iterator[dict[str, Any]]:
         yield {
             "kind": record["questions"][a.question]["category"], "agent": a.agent, "item": a.unit,
             "task": a.item, "score": a.scores[0], "failed": a.failed, "pages": record["chunks"],
-            "length": f"{times}x" if part in ("near", "far") else part, "cause": "", "reason": "",
+            "length": part if part in NAMED else f"{times}x", "cause": "", "reason": "",
         }  # fmt: skip
 
 

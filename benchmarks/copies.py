@@ -1,8 +1,8 @@
 """Replies that are mostly copies, with and without drafts, side by side.
 
-A gated agent reads chronicles. Its replies are a teacher's: quotes of the page, a rewritten memory,
-a tag. The model computes every one of them at full cost, but the teacher's tokens take the place
-of those it draws; `--own` keeps its own (after a warm-up these are much alike).
+A gated agent reads chronicles. Its replies are a teacher's: quotes of the page, the lines of
+a memory that change, a tag. The model computes every one of them at full cost, but the teacher's
+tokens take the place of those it draws; `--own` keeps its own (after a warm-up these are much alike).
 
     python scripts/convert_smollm2.py --out models/smollm2
     python -m benchmarks.copies --model models/smollm2 --device cuda
@@ -87,7 +87,7 @@ def run(policy: Any, model: LoadedModel, tasks: list[Task], o: argparse.Namespac
     """Run one episode of every task."""
     sampling = Sampling(temperature=o.temperature)
     speaker = Model(policy, Renderer(model.tokenizer), False, sampling, model.window)
-    agent = GatedAgent(None, o.memory, o.answer, exit_gate=False)
+    agent = GatedAgent(None, o.memory, o.answer, exit_gate=False, lines=True)
     models = {"memory": speaker, "answer": speaker}
     rollout = Rollout(agent, models, AnswerReward("boxed_match"), o.concurrency)
     return asyncio.run(rollout.groups(tasks, 1, (o.seed, "copies")))
@@ -106,8 +106,7 @@ def turns_of(groups: list[Group]) -> list[tuple[bytes, Turn]]:
 
 def taught(model: LoadedModel, tasks: list[Task], o: argparse.Namespace) -> list[Group]:
     """Let the teacher play."""
-    known = {q.text: q.answers[0] for task in tasks for q in task.questions}
-    return run(ScriptedPolicy(model.tokenizer, Teacher(known, gated=True).reply), model, tasks, o)
+    return run(ScriptedPolicy(model.tokenizer, Teacher(gated=True).reply), model, tasks, o)
 
 
 def measure(
