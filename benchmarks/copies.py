@@ -2,7 +2,7 @@
 
 A gated agent reads chronicles. Its replies are a teacher's: quotes of the page, the lines of
 a memory that change, a tag. The model computes every one of them at full cost, but the teacher's
-tokens take the place of those it draws; `--own` keeps its own (after a warm-up these are much alike).
+tokens take the place of those it draws; `--own` keeps its own (after a warm-up much the same).
 
     python scripts/convert_smollm2.py --out models/smollm2
     python -m benchmarks.copies --model models/smollm2 --device cuda
