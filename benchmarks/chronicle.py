@@ -268,8 +268,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after this time, and pack")
     parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
     numbers = {
-        "seeds": 3, "steps": 30, "tasks": 32, "group": 8, "tokens": 4096, "n": 86, "far": 43,
-        "longest": 1_000_000, "longest-tasks": 6, "warm-up": 2304, "rank": 0, "memory": 416,
+        "seeds": 3, "steps": 12, "tasks": 32, "group": 8, "tokens": 4096, "n": 86, "far": 43,
+        "longest": 1_000_000, "longest-tasks": 2, "warm-up": 2304, "rank": 0, "memory": 416,
         "answer": 24, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 6,
         "drafts": 9,
     }  # fmt: skip
@@ -277,7 +277,7 @@ def parse() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
     parser.add_argument("--curriculum", type=int, nargs="+", default=(1,))
-    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--warm-lr", type=float, default=4e-4)
     parser.add_argument("--cache-gib", type=float, default=5.0)
     parser.add_argument("--no-control", dest="control", action="store_false")
