@@ -270,7 +270,7 @@ def parse() -> argparse.Namespace:
     numbers = {
         "seeds": 3, "steps": 12, "tasks": 32, "group": 8, "tokens": 4096, "n": 86, "far": 43,
         "longest": 1_000_000, "longest-tasks": 2, "warm-up": 2304, "rank": 0, "memory": 416,
-        "answer": 24, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 6,
+        "answer": 384, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 6,
         "drafts": 9,
     }  # fmt: skip
     for name, value in numbers.items():

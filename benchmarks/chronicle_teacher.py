@@ -1,9 +1,11 @@
 """A teacher that reads chronicles by rules: it shows benchmarks/chronicle.py the form of a memory.
 
-A memory holds lines, each a name and what is known of it. Days are numbered, so that how many there
-are is read off, and towns name the one before, which a move that is undone leads back to. Before it
+A memory holds lines, each a name and what is known of it. Towns name the one before, which a move
+that is undone leads back to. A day is a line of its own: written twice, it is there once, so that
+nobody has to look whether it is new; days are counted when the question is answered. Before it
 decides whether a page changes the memory, it quotes what the page says about those who matter; then
-it writes the lines that change.
+it writes the lines that change. A name always follows a space, as in the text: the first word of a
+line has other tokens, and a small model cannot spell a new name with them.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ FIELDS = {
     for name in ("problem", "section", "memory")
 }
 _TOWN = re.compile(r"(\w+)(?: \(before (\w+)\))?")
+HOME, KEEPER, LETTER, SAYS = "home of ", "keeper of the ", "letter", "It says:"
 KNOWN: tuple[Kind, ...] = ("overwrite", "count", "two-hop", "count", "two-hop")
 """What the teacher is asked; the harder kinds twice as often."""
 
@@ -72,37 +75,39 @@ def recall(memory: str, question: str) -> Reader:
     reader, (kind, name) = Reader(), asked_about(question)
     for line in memory.splitlines():
         subject, colon, said = line.partition(": ")
-        if not colon:
-            continue
-        if kind in ("sent", "received"):
+        person = subject.removeprefix(HOME)
+        if said == LETTER and kind in ("sent", "received"):
             days = reader.sent if kind == "sent" else reader.received
-            days[name][said] = None
-        elif kind == "kept" and subject == name:
-            reader.keepers[subject] = said
-        elif found := _TOWN.fullmatch(said):
-            reader.towns[subject] = found[1]
-            reader.before |= {subject: found[2]} if found[2] else {}
+            days[name][subject] = None
+        elif colon and subject == f"{KEEPER}{name}":
+            reader.keepers[name] = said
+        elif person != subject and (found := _TOWN.fullmatch(said)):
+            reader.towns[person] = found[1]
+            reader.before |= {person: found[2]} if found[2] else {}
     return reader
 
 
 def noted(reader: Reader, question: str) -> str:
     """Write what a reader should keep for a question, or for any."""
     kind, name = asked_about(question)
-    lines = []
-    if kind in ("sent", "received"):
-        days = (reader.sent if kind == "sent" else reader.received).get(name, {})
-        lines = [f"{i}: {day}" for i, day in enumerate(days, 1)]
-    else:
-        people = [name] if kind == "place" else []
-        if kind == "kept" and name in reader.keepers:
-            lines, people = [f"{name}: {reader.keepers[name]}"], [reader.keepers[name]]
-        if kind == "all":
-            people = sorted(reader.towns)
-        for person in people:
-            if person in reader.towns:
-                before = f" (before {old})" if (old := reader.before.get(person)) else ""
-                lines.append(f"{person}: {reader.towns[person]}{before}")
+    lines = [f"{day}: {LETTER}" for day in days(reader, question)]
+    people = [name] if kind == "place" else []
+    if kind == "kept" and name in reader.keepers:
+        lines, people = [f"{KEEPER}{name}: {reader.keepers[name]}"], [reader.keepers[name]]
+    if kind == "all":
+        people = sorted(reader.towns)
+    for person in people:
+        if person in reader.towns:
+            before = f" (before {old})" if (old := reader.before.get(person)) else ""
+            lines.append(f"{HOME}{person}: {reader.towns[person]}{before}")
     return "\n".join(lines) or NOTHING
+
+
+def days(reader: Reader, question: str) -> list[str]:
+    """Return the days that a question counts."""
+    kind, name = asked_about(question)
+    known = {"sent": reader.sent, "received": reader.received}.get(kind, {})
+    return list(known.get(name, {}))
 
 
 PLACES = ("set", "refused", "cancel", "exchange")
@@ -129,27 +134,32 @@ def follow(told: Iterable[Statement], reader: Reader, question: str) -> list[str
     return quotes
 
 
-def letters(quotes: Sequence[str], question: str) -> list[str]:
-    """Say of every quoted letter whether it was sent or received, then which of them count.
+def counted(quotes: Sequence[str], question: str) -> tuple[str, list[str]]:
+    """Say of every quoted letter whether it was sent or received; return the days that count too.
 
     In two steps, the first of which does not depend on the question: whether a letter counts is
     then no riddle about two things at once, but the same word found again.
     """
     kind, name = asked_about(question)
     if kind not in ("sent", "received") or not quotes:
-        return []
-    days = [(statement.fields["a"] == name, statement.fields["d"])
-            for statement in statements("\n" + " ".join(quotes))]  # fmt: skip
-    told = ", ".join(f"{'sent' if sent else 'received'} {day}" for sent, day in days)
-    counted = dict.fromkeys(day for sent, day in days if sent == (kind == "sent"))
-    return [f"So {told}. Those {kind} {', '.join(counted) or 'none'}."]
+        return "", []
+    letters = [(statement.fields["a"] == name, statement.fields["d"])
+               for statement in statements("\n" + " ".join(quotes))]  # fmt: skip
+    told = ", ".join(f"{'sent' if sent else 'received'} {day}" for sent, day in letters)
+    own = list(dict.fromkeys(day for sent, day in letters if sent == (kind == "sent")))
+    return f"So {told}. Those {kind} {', '.join(own) or 'none'}.", own
 
 
 def gates(memory: str, new: str) -> str:
     """Write the lines of a new memory that are not in the old one, or say that there are none."""
     known = (*memory.splitlines(), NOTHING)
-    lines = "\n".join(line for line in new.splitlines() if line not in known)
-    return f"<check>yes</check><update>{lines}</update>" if lines else "<check>no</check>"
+    return update([line for line in new.splitlines() if line not in known])
+
+
+def update(lines: Sequence[str]) -> str:
+    """Write lines into a memory, or say that there are none to write."""
+    written = "\n".join(lines)
+    return f"<check>yes</check><update>{written}</update>" if lines else "<check>no</check>"
 
 
 @dataclass(frozen=True)
@@ -164,8 +174,8 @@ class Teacher:
         if "<memory>" not in prompt:
             reader = Reader()
             quotes = follow(found_statements(prompt), reader, question)
-            words = [*quotes, *letters(quotes, question), noted(reader, question)]
-            return " ".join([*(words if quotes else ()), boxed(reader, question)])
+            words = [*read_aloud(quotes, question), noted(reader, question)] if quotes else []
+            return " ".join([*words, boxed(reader, question)])
         memory = shown(prompt, "memory")
         reader = recall(memory, question)
         if "<section>" not in prompt:
@@ -174,12 +184,22 @@ class Teacher:
         new = noted(reader, question)
         if not self.gated:
             return new
-        return " ".join([*quotes, *letters(quotes, question), gates(memory, new)])
+        _, own = counted(quotes, question)
+        written = update([f"{day}: {LETTER}" for day in own]) if own else gates(memory, new)
+        return " ".join([*read_aloud(quotes, question), written])
+
+
+def read_aloud(quotes: Sequence[str], question: str) -> list[str]:
+    """Repeat what a text says about those who matter, and which letters count."""
+    said, _ = counted(quotes, question)
+    return [SAYS, *quotes, *([said] if said else [])] if quotes else []
 
 
 def boxed(reader: Reader, question: str) -> str:
-    """Answer as a reader would."""
-    return f"\\boxed{{{reader.answer(question)}}}"
+    """Answer as a reader would, after counting days aloud."""
+    known = [f"{i}: {day}" for i, day in enumerate(days(reader, question), 1)]
+    aloud = f"{', '.join(known)} " if known else ""
+    return f"{aloud}\\boxed{{{reader.answer(question)}}}"
 
 
 def shown(prompt: str, name: str) -> str:

@@ -324,7 +324,7 @@ def parse() -> argparse.Namespace:
                         help="share of the pages that change nothing: near, elsewhere")  # fmt: skip
     numbers = {
         "tasks": 2304, "batch": 64, "rank": 0, "alpha": 32, "memory": 416, "blind-memory": 1024,
-        "answer": 24, "token-budget": 1 << 15, "seed": 0, "processes": os.cpu_count() or 1,
+        "answer": 384, "token-budget": 1 << 15, "seed": 0, "processes": os.cpu_count() or 1,
     }  # fmt: skip
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import chronicle, chronicle_page, chronicle_table
-from benchmarks.chronicle_teacher import Teacher, asked_about, shown
+from benchmarks.chronicle_teacher import HOME, Teacher, asked_about, shown
 from recollect.commands.evaluate import evaluate
 from recollect.concurrency import Stop
 from recollect.evaluation.models import Opened
@@ -33,7 +33,7 @@ def flawed(prompt: str) -> str:
     reply, memory = Teacher(gated=True).reply(prompt), shown(prompt, "memory")
     if kind == "kept":
         return "<check>no</check>"
-    wrong = f"````\n<check>yes</check><update>{name}: Nowhere</update>"
+    wrong = f"````\n<check>yes</check><update>{HOME}{name}: Nowhere</update>"
     if kind == "place" and len(name) % 3 == 0 and name in memory:
         return reply if name in shown(prompt, "section") else wrong
     return wrong if kind == "place" and len(name) % 3 == 1 and "<check>yes" in reply else reply
@@ -82,7 +82,7 @@ def test_films_say_where_a_memory_goes_wrong(measured):
     assert misread["answer"] == "\\boxed{99}"
     right = by["overwrite", "32x", ""]
     assert right["answers"][0] in right["answer"]
-    assert right["frames"][-1]["memory"].startswith(right["question"][11:-10])
+    assert right["frames"][-1]["memory"].startswith(HOME + right["question"][11:-10])
     assert right["pages"] == 64 > 2 * len(right["frames"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import parse_gates, with_lines
 from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.chronicle_reader import Reader, statements
-from recollect.tasks.made.chronicle_words import FIRST
+from recollect.tasks.made.chronicle_words import FIRST, first_names
 from tests.support.play import TOKENIZER
 
 MODEL: Any = SimpleNamespace(tokenizer=TOKENIZER, window=1 << 20)
@@ -75,10 +76,9 @@ def test_the_teacher_quotes_what_a_decision_rests_on():
     ("asked", "memory", "reply"),
     [
         ("Ada Ash send", "Nothing yet.", "So sent 3 May. Those sent 3 May. <check>yes</check>"),
-        ("Ada Ash send", "Nothing yet.", "<update>1: 3 May</update>"),
-        ("Ada Ash send", "1: 3 May", "Those sent 3 May. <check>no</check>"),
+        ("Ada Ash send", "3 May: letter", "<check>yes</check><update>3 May: letter</update>"),
         ("Ben Oak send", "Nothing yet.", "So received 3 May. Those sent none. <check>no</check>"),
-        ("Ben Oak receive", "1: 9 June", "<check>yes</check><update>2: 3 May</update>"),
+        ("Ben Oak receive", "9 June: letter", "<check>yes</check><update>3 May: letter</update>"),
     ],
 )
 def test_the_teacher_looks_up_in_its_quotes_which_letters_count(asked, memory, reply):
@@ -86,13 +86,39 @@ def test_the_teacher_looks_up_in_its_quotes_which_letters_count(asked, memory, r
         f"<problem>\nOn how many different days did {asked} a letter?\n</problem>"
         f"<section>\n{PAGE}\n</section><memory>\n{memory}\n</memory>"
     )
-    assert said.startswith("On 3 May Ada Ash wrote to Ben Oak. ") and reply in said
+    assert said.startswith("It says: On 3 May Ada Ash wrote to Ben Oak. ") and reply in said
+
+
+def test_the_teacher_counts_days_aloud_when_it_answers():
+    asked = "<problem>\nOn how many different days did Ada Ash send a letter?\n</problem>"
+    for memory, reply in (
+        ("3 May: letter\n9 June: letter", "1: 3 May, 2: 9 June \\boxed{2}"),
+        ("Nothing yet.", "\\boxed{0}"),
+    ):
+        assert Teacher().reply(f"{asked}<memory>\n{memory}\n</memory>") == reply
+
+
+@pytest.mark.parametrize("kind", ["overwrite", "two-hop"])
+def test_a_name_of_the_teacher_follows_a_space(kind):
+    """Words at the start of a line have other tokens than in the middle of a text."""
+    task = Chronicle((kind,), tokens=4096).task(3)
+    names, memory = set(), NO_MEMORY
+    for page in task.chunks:
+        prompt = f"<problem>\n{task.questions[0].text}\n</problem><section>\n{page}\n</section>"
+        said = Teacher(gated=True).reply(f"{prompt}<memory>\n{memory}\n</memory>")
+        new = parse_gates(said, exit_gate=False).update
+        memory = with_lines(memory.removeprefix(NO_MEMORY), new, TOKENIZER, 999) if new else memory
+        known = set(first_names("train"))
+        found = [m for m in re.finditer(r"\w+", said) if m[0] in known]
+        assert all(said[m.start() - 1] == " " for m in found)
+        names |= {m[0] for m in found}
+    assert names
 
 
 def test_the_teacher_of_passages_quotes_what_they_say():
     asked = "Where does {} live now?"
     for name, reply in (
-        ("Ada Ash", "Ada Ash has moved to Calby. Ada Ash: Calby \\boxed{Calby}"),
+        ("Ada Ash", "It says: Ada Ash has moved to Calby. home of Ada Ash: Calby \\boxed{Calby}"),
         ("Ben Oak", "\\boxed{}"),
     ):
         told = f"{PAGE[8:70]}\n\n... It is false that {name} has"
