@@ -100,7 +100,7 @@ def losses(out: Path) -> str:
         cells.items(), key=lambda cell: (cell[0][1], cell[0][0], table.length_order(cell[0][2]))
     ):
         counts = Counter(row.get("reason", "") for row in own)
-        if agent.partition(",")[0] in table.MEMORIES and (own[0].get("reason") is not None):
+        if agent.partition(",")[0] in table.MEMORIES and own[0].get("reason") is not None:
             right = sum(row["score"] for row in own) / len(own)
             shares = " | ".join(f"{counts[name] / len(own):.3f}" for name in reasons)
             lines.append(f"| {kind} | {agent} | {length} | {len(own)} | {right:.3f} | {shares} |")
@@ -182,9 +182,9 @@ WHERE = (
 )
 RULE = (
     "Chosen by a rule: trained memories alone, the longest text that has such an answer, the first"
-    f" kind in the order {', '.join(KINDS)}, the lowest seed, the task with the lowest number. A"
-    " page is shown where the memory changes or becomes wrong; `should` is what the teacher's"
-    " memory holds where the agent's is wrong."
+    f" kind in the order {', '.join(KINDS)}, `gated` before any other agent, the lowest seed, the"
+    " task with the lowest number. A page is shown where the memory changes or becomes wrong;"
+    " `should` is what the teacher's memory holds where the agent's is wrong."
 )
 
 
@@ -240,7 +240,8 @@ def _gap(film: Film, last: int, page: int) -> list[str]:
     left = [frame for frame in film["frames"] if last < frame["page"] < page]
     changes = sum(frame["changed"] for frame in left)
     pages = f"pages {last + 1} to {page - 1}" if page - last > 2 else f"page {last + 1}"
-    return [f"{pages}: {f'{changes} changes, left out' if changes else 'no change'}"]
+    counted = f"{changes} change{'s' if changes > 1 else ''}, left out" if changes else "no change"
+    return [f"{pages}: {counted}"]
 
 
 def _frame(frame: Mapping[str, Any]) -> list[str]:

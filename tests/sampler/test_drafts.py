@@ -26,8 +26,11 @@ RING = 64
 """Tokens that the copier goes round."""
 
 
-def make_copier(folder) -> LoadedModel:
+@pytest.fixture(scope="module")
+def copier(tmp_path_factory) -> LoadedModel:
     """Make a model that knows what follows a token: the next one of a ring, most of the time."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("copier")
     model = load_model(
         ModelConfig(path=str(tiny_model(folder, "llama", tie_word_embeddings=False)))
     )
@@ -41,12 +44,6 @@ def make_copier(folder) -> LoadedModel:
         head.zero_()
         head[:RING] = 1.6 * embedded[:RING].roll(1, 0)
     return model
-
-
-@pytest.fixture(scope="module")
-def copier(tmp_path_factory) -> LoadedModel:
-    torch.set_num_threads(1)
-    return make_copier(tmp_path_factory.mktemp("copier"))
 
 
 def policy_of(model: LoadedModel, drafts: int = DRAFTS, narrow: bool = False, **given):
@@ -81,8 +78,8 @@ def ask(policy: PagedPolicy, asked: list[tuple[list[int], Sampling]]) -> list[Co
 def both(model: LoadedModel, asked, **given) -> PagedPolicy:
     """Draw with and without drafts; return the policy with them."""
     drafting = policy_of(model, **given)
-    given.pop("narrow", None)
-    assert_alike(ask(drafting, asked), ask(policy_of(model, 0, **given), asked))
+    plain = policy_of(model, **given | {"drafts": 0, "narrow": False})
+    assert_alike(ask(drafting, asked), ask(plain, asked))
     return drafting
 
 
@@ -268,23 +265,12 @@ def test_a_recorded_step_has_no_more_rows_than_may_run(copier):
 
 @given(st.integers(0, 2**32), st.integers(1, 45), st.sampled_from(SETTINGS), st.integers(1, 15))
 @settings(max_examples=6, deadline=None)
-def test_no_draft_of_any_length_changes_a_token(tmp_path_factory, seed, limit, setting, drafts):
-    model = _known(tmp_path_factory)
+def test_no_draft_of_any_length_changes_a_token(copier, seed, limit, setting, drafts):
     asked = [
         (prompt, Sampling(limit, *setting, seed=seed + i))
         for i, prompt in enumerate(prompts_of(3, seed % 1000))
     ]
-    found = ask(policy_of(model, drafts), asked)
-    assert_alike(found, ask(policy_of(model, 0), asked))
-
-
-_MODELS: list[LoadedModel] = []
-
-
-def _known(tmp_path_factory) -> LoadedModel:
-    if not _MODELS:
-        _MODELS.append(make_copier(tmp_path_factory.mktemp("copier")))
-    return _MODELS[0]
+    both(copier, asked, drafts=drafts)
 
 
 # --- settings and metrics ------------------------------------------------------------------------

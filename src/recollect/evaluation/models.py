@@ -56,8 +56,7 @@ def _of_run(name: str, options: EvalOptions) -> tuple[dict[str, Model], str]:
     except ImportError as error:
         raise UserError(f"a run's model needs torch ({error})", install("local")) from error
     config = trained(starting_point(name))
-    names = ("device", "threads", "cache_gib", "drafts")
-    place = {name: getattr(options, name) for name in names}
+    place = {key: getattr(options, key) for key in ("device", "threads", "cache_gib", "drafts")}
     model = replace(config.model, **place)
     roles = Roles.open(config.models, model)
     models = roles.sampling(options.temperature, options.top_p)

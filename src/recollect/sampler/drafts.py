@@ -64,10 +64,9 @@ class Drafter:
         self._ends = torch.tensor(model.tokenizer.end_ids, dtype=torch.long, device=device)
         self.trust = torch.zeros(history.table.shape[0], dtype=torch.long, device=device)
         """Guesses that each slot may have: few where they were wrong."""
-        # The last place is for what does not count.
-        self._tokens = torch.zeros(self.max_rows * steps * self.width + 1, dtype=torch.long)
-        self._tokens = self._tokens.to(device)
-        self._logprobs = torch.zeros(len(self._tokens), device=device)
+        places = self.max_rows * steps * self.width + 1  # the last is for what does not count
+        self._tokens = torch.zeros(places, dtype=torch.long, device=device)
+        self._logprobs = torch.zeros(places, device=device)
         self._made = torch.zeros(3, self.max_rows, dtype=torch.long, device=device)
         """Tokens of each row, steps until it ended, tokens guessed."""
         self._over = torch.zeros(self.max_rows, dtype=torch.bool, device=device)
@@ -177,7 +176,7 @@ class Drafter:
         """Guess what follows each row's newest token: (R, K) tokens, and how many are meant."""
         guess_RK, count_R, agree_R = self.history.guess(slots, self._others.there)
         trust_R = self.trust.index_select(0, slots)
-        # Who was wrong too often may try again where much agrees.
+        # A sequence whose guesses were wrong may try again where many tokens agree.
         trust_R = torch.where(agree_R == LOOKED, trust_R.clamp(min=1), trust_R)
         count_R = torch.minimum(torch.minimum(count_R, trust_R), left - 1).clamp_(min=0)
         count_R = torch.where(self._over[: len(slots)], 0, count_R)
