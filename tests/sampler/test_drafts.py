@@ -216,7 +216,7 @@ def test_pages_of_a_reply_with_drafts_hold_what_the_next_turn_finds(copier):
     """Keys of rejected guesses must be overwritten before a page is shared."""
     policy, plain = policy_of(copier), policy_of(copier, 0)
     prompt, other = prompts_of(1, seed=4)[0], prompts_of(1, seed=5)[0]
-    for turn in range(3):
+    for turn in range(2):
         asked = [(prompt, Sampling(PAGE + 9, 1.2, seed=turn))]
         found, expected = ask(policy, asked), ask(plain, asked)
         assert_alike(found, expected)
@@ -238,7 +238,7 @@ def test_wrong_drafts_become_short_and_then_stop(copier):
 def test_steps_that_cannot_be_recorded_leave_plain_ones_and_the_same_tokens(copier, recorded):
     """At once or later, while sequences have any number of tokens left, and with few free pages."""
     asked = [
-        (prompt, Sampling(1 + 11 * i, 1.0, seed=i))
+        (prompt, Sampling(1 + 6 * i, 1.0, seed=i))
         for i, prompt in enumerate(prompts_of(7, seed=6))
     ]
     policy = policy_of(copier, max_running=4)
@@ -255,6 +255,19 @@ def test_steps_that_cannot_be_recorded_leave_plain_ones_and_the_same_tokens(copi
     assert_alike(ask(policy, asked), ask(policy_of(copier, 0, max_running=4), asked))
     assert policy._extender.drafter is None
     assert bool(policy._extender.totals["drafted"]) == bool(recorded)
+
+
+def test_a_plain_step_in_place_of_drafts_writes_into_its_own_pages_alone(copier):
+    """Every other sequence ends with its page: one token more would be in its neighbour's."""
+    prompts = np.random.default_rng(7).integers(0, 250, (6, 2 * PAGE - 2)).tolist()
+    asked = [(prompt, Sampling((2, 20)[i % 2], 1.0, seed=i)) for i, prompt in enumerate(prompts)]
+    policy = policy_of(copier)
+
+    def fail(*_name):
+        raise RuntimeError("no memory")
+
+    policy._extender.drafter.record = fail
+    assert_alike(ask(policy, asked), ask(policy_of(copier, 0), asked))
 
 
 def test_a_recorded_step_has_no_more_rows_than_may_run(copier):
