@@ -238,8 +238,7 @@ def test_wrong_drafts_become_short_and_then_stop(copier):
 def test_steps_that_cannot_be_recorded_leave_plain_ones_and_the_same_tokens(copier, recorded):
     """At once or later, while sequences have any number of tokens left, and with few free pages."""
     asked = [
-        (prompt, Sampling(1 + 6 * i, 1.0, seed=i))
-        for i, prompt in enumerate(prompts_of(7, seed=6))
+        (prompt, Sampling(1 + 6 * i, 1.0, seed=i)) for i, prompt in enumerate(prompts_of(7, seed=6))
     ]
     policy = policy_of(copier, max_running=4)
     drafter = policy._extender.drafter
