@@ -92,6 +92,12 @@ def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:
         yield "shuffled", f"{asked}@{2 * o.tokens}#shuffled", o.n
 
 
+async def in_turn(o: argparse.Namespace, log: Path, *command: object) -> None:
+    """Run one command when a place on the GPU is free: a program takes about 13 GiB of it."""
+    async with o.places:
+        await run(log, *command)
+
+
 async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: object) -> None:
     """Evaluate at every length and the control, side by side, each part whole or not at all."""
 
@@ -99,13 +105,13 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
         out = folder / name
         if (out / "scores.jsonl").exists():
             return
-        async with o.places:
-            await run(
-                folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data",
-                o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
-                256 + o.memory, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
-                "--cache-gib", o.cache_gib, "--drafts", o.drafts, "--out", out, *arguments,
-            )  # fmt: skip
+        await in_turn(
+            o, folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data",
+            o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
+            256 + o.memory, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
+            "--cache-gib", o.cache_gib, "--drafts", o.drafts, "--out", out, "--retry-failed",
+            *arguments,
+        )  # fmt: skip
         await run(folder / f"{name}-scores.log", *TABLE, out, o.tokens)
 
     async with asyncio.TaskGroup() as group:
@@ -118,8 +124,8 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
     folder = o.out / f"{name}-{seed}"
     if (folder / "done").exists():
         return
-    await run(
-        folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
+    await in_turn(
+        o, folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
         "--model.path", o.out / agent.base, "--model.lora.rank", o.rank, "--model.drafts", o.drafts,
         "--seed", seed, "--steps", o.steps, "--optim.lr", o.lr, "--rollout.tasks", o.tasks,
         "--rollout.n", o.group,
@@ -180,19 +186,23 @@ async def everything(o: argparse.Namespace) -> None:
     baselines = [name for name in trained if name in chronicle_table.BASELINES]
     books = [name for name in trained if trained[name].base != "warm"]
     async with asyncio.TaskGroup() as measured:
-        # Updates of one program hold up every single token of another: agents train in turns.
-        for names in (memories, baselines, books):
+        # Updates of one program hold up every single token of another: agents train in turns, and
+        # before what was trained earlier is measured, which then fills the places that are left.
+        before: list[tuple[argparse.Namespace, str, Trained, int]] = []
+        for names in (memories, baselines, books, []):
             runs = [(o, name, trained[name], seed) for name in names for seed in range(o.seeds)]
             async with asyncio.TaskGroup() as group:
                 for own in runs:
                     group.create_task(train(*own))
-            for own in runs:
-                measured.create_task(measure_run(*own))
+                await asyncio.sleep(0)
+                for own in before:
+                    measured.create_task(measure_run(*own))
+            before = runs
         warmed = argparse.Namespace(**vars(o) | {"longest": 0})
         measured.create_task(untrained(warmed, "warmed", o.out / "warm"))
         # What comes out of weights that know no form is long, and worth little beyond 1x.
-        before = argparse.Namespace(**vars(warmed) | {"lengths": (1,), "control": False})
-        measured.create_task(untrained(before, "before", o.model))
+        short = argparse.Namespace(**vars(warmed) | {"lengths": (1,), "control": False})
+        measured.create_task(untrained(short, "before", o.model))
 
 
 async def show(o: argparse.Namespace) -> None:
@@ -270,7 +280,7 @@ def parse() -> argparse.Namespace:
     numbers = {
         "seeds": 3, "steps": 12, "tasks": 32, "group": 8, "tokens": 4096, "n": 86, "far": 43,
         "longest": 1_000_000, "longest-tasks": 2, "warm-up": 2304, "rank": 0, "memory": 416,
-        "answer": 384, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 6,
+        "answer": 384, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 9,
         "drafts": 9,
     }  # fmt: skip
     for name, value in numbers.items():
@@ -279,7 +289,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--curriculum", type=int, nargs="+", default=(1,))
     parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--warm-lr", type=float, default=4e-4)
-    parser.add_argument("--cache-gib", type=float, default=5.0)
+    parser.add_argument("--cache-gib", type=float, default=4.0)
     parser.add_argument("--no-control", dest="control", action="store_false")
     options, more = parser.parse_known_args()
     options.more = more

@@ -54,6 +54,8 @@ def write_scores(folder: Path, tokens: int) -> None:
     found: list[dict[str, Any]] = []
     films: dict[tuple[Any, ...], Film] = {}
     for record in sorted(read_episodes(folder), key=lambda own: (own["seed"], own["index"])):
+        if record["failure"] and record["failure"]["fault"] == "environment":
+            sys.exit(f"{folder}: {record['failure']['message']}\nRun the same command again.")
         for q, row in enumerate(scored(record, tokens, folder.name)):
             found.append(row)
             key = tuple(row[name] for name in FILMED)

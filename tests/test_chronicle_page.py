@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import xml.etree.ElementTree as ElementTree
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,27 @@ def test_every_wrong_answer_of_a_memory_has_a_reason(measured):
     for r in found:
         wrong = r["agent"] == "gated" and not r["score"]
         assert bool(r["reason"]) == bool(r["cause"]) == wrong
+
+
+def test_what_the_agent_did_not_cause_is_not_scored(measured, tmp_path):
+    folder = tmp_path / "1x"
+    shutil.copytree(measured / "full_context-0" / "near", folder)
+    (folder / "scores.jsonl").unlink()
+    lines = (folder / "episodes.jsonl").read_text().splitlines()
+    failure = {
+        "boundary": "policy",
+        "kind": "OutOfMemoryError",
+        "message": "no memory",
+        "place": "",
+    }
+    for fault in ("agent", "environment"):
+        failed = json.loads(lines[0]) | {"failure": failure | {"fault": fault}}
+        said = "\n".join([json.dumps(failed), *lines[1:]])
+        (folder / "episodes.jsonl").write_text(said + "\n")
+        with suppress(SystemExit):
+            chronicle_table.write_scores(folder, 512)
+        assert (folder / "scores.jsonl").exists() == (fault == "agent")
+        (folder / "scores.jsonl").unlink(missing_ok=True)
 
 
 @pytest.fixture
