@@ -47,8 +47,6 @@ class Trained:
     """As `recollect eval` names it, without a length."""
     tasks: tuple[str, ...]
     agent: tuple[str, ...]
-    base: str = "warm"
-    """The warm-up that it starts from."""
 
 
 def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
@@ -73,13 +71,7 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
         "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid"),
         "fold": asked(KNOWN, *memory, *answer),
     }
-    chosen = {name: known[name] for name in o.agents}
-    for kind in BABILONG if o.data else ():
-        tasks = ("--tasks", f"babilong:{kind}@{o.tokens}", "--tasks.folder", f"{o.data}/babilong")
-        chosen[f"babilong_{kind}"] = Trained(
-            f"babilong:{kind}", tasks, known["gated"].agent, "warm-babilong"
-        )
-    return chosen
+    return {name: known[name] for name in o.agents}
 
 
 def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:
@@ -126,7 +118,7 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
         return
     await in_turn(
         o, folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
-        "--model.path", o.out / agent.base, "--model.lora.rank", o.rank, "--model.drafts", o.drafts,
+        "--model.path", o.out / "warm", "--model.lora.rank", o.rank, "--model.drafts", o.drafts,
         "--seed", seed, "--steps", o.steps, "--optim.lr", o.lr, "--rollout.tasks", o.tasks,
         "--rollout.n", o.group,
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
@@ -150,18 +142,14 @@ async def measure_run(o: argparse.Namespace, name: str, agent: Trained, seed: in
     (folder / "done").touch()
 
 
-async def untrained(o: argparse.Namespace, name: str, model: Path) -> None:
-    """Measure weights that no reward has changed: as they come, or after the warm-up."""
-    agents = ("gated", "full_context", "rag", "oracle")
+async def untrained(
+    o: argparse.Namespace, name: str, model: Path, asked: str, *agents: str
+) -> None:
+    """Measure weights that no reward has changed: as they come, or after a warm-up."""
     limits = ("--chunk-size", 256 + o.memory, "--max-memory-tokens", o.memory)
-    pages = (
-        "--set",
-        "gated.chunk_size=none",
-        "gated.exit_gate=false",
-        "gated.lines=true",
-    )  # as in training
-    asked = f"chronicle:{','.join(KNOWN)}"
-    await measure(o, o.out / name, asked, "--agents", *agents, "--model", model, *limits, *pages)
+    gated = ("gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true")  # as in training
+    agent = ("--agents", *agents, "--model", model, *limits, "--set", *gated)
+    await measure(o, o.out / name, asked, *agent)
 
 
 async def warm_up(o: argparse.Namespace, name: str, model: Path, *arguments: object) -> None:
@@ -178,18 +166,17 @@ async def everything(o: argparse.Namespace) -> None:
     await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
     if o.data:
         agents = ("--agents", *(f"babilong_{kind}" for kind in BABILONG), "--shares", 1, 1, 1)
-        start = (*agents, "--tasks", o.warm_up // 8, "--lr", o.warm_lr / 2, "--data", o.data)
+        start = (*agents, "--tasks", 3 * o.warm_up // 8, "--lr", o.warm_lr / 2, "--data", o.data)
         await warm_up(o, "warm-babilong", o.out / "warm", *start)
     o.places = asyncio.Semaphore(o.at_once)
     trained = trained_agents(o)
     memories = [name for name in trained if name in chronicle_table.MEMORIES]
     baselines = [name for name in trained if name in chronicle_table.BASELINES]
-    books = [name for name in trained if trained[name].base != "warm"]
     async with asyncio.TaskGroup() as measured:
         # Updates of one program hold up every single token of another: agents train in turns, and
         # before what was trained earlier is measured, which then fills the places that are left.
         before: list[tuple[argparse.Namespace, str, Trained, int]] = []
-        for names in (memories, baselines, books, []):
+        for names in (memories, baselines, []):
             runs = [(o, name, trained[name], seed) for name in names for seed in range(o.seeds)]
             async with asyncio.TaskGroup() as group:
                 for own in runs:
@@ -198,11 +185,18 @@ async def everything(o: argparse.Namespace) -> None:
                 for own in before:
                     measured.create_task(measure_run(*own))
             before = runs
-        warmed = argparse.Namespace(**vars(o) | {"longest": 0})
-        measured.create_task(untrained(warmed, "warmed", o.out / "warm"))
+        asked, agents = f"chronicle:{','.join(KNOWN)}", ("gated", "full_context", "rag", "oracle")
+        near = argparse.Namespace(**vars(o) | {"lengths": (1, 8), "longest": 0})
+        measured.create_task(untrained(near, "warmed", o.out / "warm", asked, *agents))
         # What comes out of weights that know no form is long, and worth little beyond 1x.
-        short = argparse.Namespace(**vars(warmed) | {"lengths": (1,), "control": False})
-        measured.create_task(untrained(short, "before", o.model))
+        short = argparse.Namespace(**vars(near) | {"lengths": (1,), "control": False})
+        measured.create_task(untrained(short, "before", o.model, asked, *agents))
+        if o.data:
+            lengths = {"lengths": (1, 32), "n": 3 * o.n, "longest_tasks": 3 * o.longest_tasks}
+            books = argparse.Namespace(**vars(o) | lengths)
+            asked = f"babilong:{','.join(BABILONG)}"
+            model = o.out / "warm-babilong"
+            measured.create_task(untrained(books, "babilong", model, asked, "gated"))
 
 
 async def show(o: argparse.Namespace) -> None:
@@ -274,12 +268,12 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--data", type=Path, help="holds babilong/, to train and measure it too")
+    parser.add_argument("--data", type=Path, help="holds babilong/, to measure it too")
     parser.add_argument("--minutes", type=float, help="stop after this time, and pack")
     parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
     numbers = {
-        "seeds": 3, "steps": 12, "tasks": 32, "group": 8, "tokens": 4096, "n": 86, "far": 43,
-        "longest": 1_000_000, "longest-tasks": 2, "warm-up": 2304, "rank": 0, "memory": 416,
+        "seeds": 3, "steps": 30, "tasks": 32, "group": 8, "tokens": 4096, "n": 86, "far": 43,
+        "longest": 1_000_000, "longest-tasks": 2, "warm-up": 768, "rank": 0, "memory": 416,
         "answer": 384, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 9,
         "drafts": 9,
     }  # fmt: skip

@@ -278,11 +278,8 @@ def test_every_agent_of_the_plan_is_trained_on_what_it_is_measured_on(tmp_path, 
     options = chronicle.parse()
     assert options.more == ["--optim.eps", "1"]
     found = chronicle.trained_agents(options)
-    assert list(found)[:3] == ["gated", "rag", "full_context"]
-    assert {agent.asked for agent in list(found.values())[:3]} == {
-        "chronicle:overwrite,count,two-hop"
-    }
-    assert found["babilong_qa2"].asked == "babilong:qa2"
+    assert list(found) == ["gated", "rag", "full_context"]
+    assert {agent.asked for agent in found.values()} == {"chronicle:overwrite,count,two-hop"}
     parts = {name: (sets, n) for name, sets, n in chronicle.parts(options, "chronicle:count")}
     assert next(iter(parts)) == "longest"
     assert parts["1x"] == ("chronicle:count@4096", 86)
