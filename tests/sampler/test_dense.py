@@ -70,12 +70,9 @@ def test_greedy_tokens_are_the_models_own(pair):
     prompts = [random_ids(rng, n) for n in (1, 5, 40, 41, 300, 301)]
     replies = run(LocalPolicy(model), prompts, temperature=0, max_tokens=12)
     for prompt, reply in zip(prompts, replies, strict=True):
-        ids = list(prompt)
-        for token in reply.token_ids:
-            with torch.no_grad():
-                logits = plain(torch.tensor([ids])).logits[0, -1]
-            assert logits.argmax() == token
-            ids.append(token)
+        with torch.no_grad():
+            logits = plain(torch.tensor([[*prompt, *reply.token_ids]])).logits[0]
+        assert logits[len(prompt) - 1 : -1].argmax(-1).tolist() == list(reply.token_ids)
     check(plain, prompts, replies)
 
 
@@ -151,14 +148,22 @@ def test_a_draw_does_not_depend_on_its_company(pair):
         assert asyncio.run(alone()).token_ids == together[i].token_ids
 
 
-def test_stops_at_end_tokens_texts_and_limits(pair):
+def test_stops_at_end_tokens_texts_and_limits(pair, monkeypatch):
     model, _ = pair
-    prompt = random_ids(np.random.default_rng(5), 10)
-    (free,) = run(LocalPolicy(model), [prompt], max_tokens=400)
-    assert free.stop_reason in ("stop", "length")
+    rng = np.random.default_rng(5)
+    prompts = [random_ids(rng, 10) for _ in range(8)]
+    free = run(LocalPolicy(model), prompts, max_tokens=50)
     ends = model.tokenizer.end_ids
-    assert all(t not in ends for t in free.token_ids[:-1])
-    assert (free.token_ids[-1] in ends) == (free.stop_reason == "stop")
+    for reply in free:
+        assert reply.stop_reason in ("stop", "length")
+        assert all(t not in ends for t in reply.token_ids[:-1])
+        assert (reply.token_ids[-1] in ends) == (reply.stop_reason == "stop")
+        assert len(reply.token_ids) == 50 or reply.stop_reason == "stop"
+    drawn = free[0].token_ids
+    end = drawn[20]
+    monkeypatch.setattr(model.tokenizer, "end_ids", (end,))
+    (cut,) = run(LocalPolicy(model), prompts[:1], max_tokens=50)
+    assert cut.stop_reason == "stop" and cut.token_ids == drawn[: drawn.index(end) + 1]
 
 
 def test_a_stop_text_ends_a_reply_where_it_ends(pair):
@@ -221,7 +226,7 @@ def test_the_cache_keeps_to_its_memory(pair, monkeypatch):
         held.append(table + sum(len(b.ids) for b in policy._blocks))
 
     monkeypatch.setattr(policy, "step", watch)
-    for size, max_tokens in ((10, 2), (100, 3), (30, 60), (200, 40), (5, 2)):
+    for size, max_tokens in ((10, 2), (100, 3), (30, 30), (200, 20), (5, 2)):
         prompts = [random_ids(rng, size + i % 3) for i in range(20 if size < 50 else 6)]
         prompts += [prompts[0] + [7]] * 3
         check(plain, prompts, run(policy, prompts, max_tokens=max_tokens))

@@ -75,14 +75,14 @@ def test_it_draws_what_the_cpu_sampler_draws(model, temperature, top_p):
 
 def test_a_full_cache_makes_the_latest_wait_and_changes_nothing(llama):
     prompts = families(3, 3)
-    expected = run(LocalPolicy(llama), prompts, max_tokens=100)
+    expected = run(LocalPolicy(llama), prompts, max_tokens=60)
     one = 2 * sum(value.nbytes for _key, value in keys_of(llama))
-    longest = max(len(p) for p in prompts) + 100
+    longest = max(len(p) for p in prompts) + 60
     policy = paged_policy(llama, cache_bytes=one * 2 * longest)
     evicted = []
     evict = policy._evict
     policy._evict = lambda request: (evicted.append(request), evict(request))
-    assert_alike(run(policy, prompts, max_tokens=100), expected)
+    assert_alike(run(policy, prompts, max_tokens=60), expected)
     assert evicted
     assert policy._pages.room == policy._pages.count - 1  # every page came back
 
