@@ -25,7 +25,7 @@ def test_reward_alone_decides_which_mention_is_kept(tmp_path):
     torch.manual_seed(0)
     demo = PRESETS["demo"]
     val = dataclasses.replace(demo.val, tasks=256, lengths=(), length_tasks=128)
-    config = dataclasses.replace(demo, steps=25, test_freq=25, val=val)
+    config = dataclasses.replace(demo, steps=18, test_freq=18, val=val)
     run = Run.open(tmp_path / "demo", dataclasses.asdict(config))
     outcome = asyncio.run(train(Rollouts.open(config), run, Nobody()))
     run.close()

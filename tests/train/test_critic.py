@@ -234,7 +234,7 @@ def test_rewards_rise_with_a_critic(tmp_path):
         critic=CriticConfig(lr=1e-3, warmup=2),
         optim=OptimConfig(lr=1e-3, warmup_steps=8, weight_decay=0.0),
         updates_per_step=4,
-        steps=16,
+        steps=12,
     )
     rows = run(tmp_path / "run", config)
     reward = [row["reward/mean"] for row in rows]
