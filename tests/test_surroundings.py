@@ -14,6 +14,7 @@ import pytest
 from recollect.engines.verl.doctor.nodes import ask_nodes
 from recollect.errors import UserError
 from tests.support.viewing import planted
+from tests.support.warm import Warm
 
 
 def recollect(command: str, folder: Path, **environment: str) -> tuple[int, str, str]:
@@ -61,8 +62,10 @@ def test_a_current_folder_that_is_gone_is_one_message(tmp_path):
 def test_names_are_shown_as_they_are_and_never_read_as_markup(runs, tmp_path):
     (tmp_path / "[").mkdir()
     (tmp_path / "[" / "red].txt").write_text("Anna keeps the key.")
-    status, out, said = recollect("RECOLLECT ask . 'Who is it?' --model nowhere", tmp_path)
-    assert status == 2 and "[/red].txt" in out and "nowhere" in said and "Traceback" not in said
+    asked = Warm(["ask", ".", "Who is it?", "--model", "nowhere"], cwd=tmp_path)
+    out, said = asked.communicate(timeout=60)
+    assert asked.returncode == 2 and "[/red].txt" in out and "nowhere" in said
+    assert "Traceback" not in said
 
 
 def test_no_room_for_temporary_files_is_one_message(tmp_path):
