@@ -35,6 +35,12 @@ def test_an_agent_of_yours_is_measured_beside_ours(here, capsys):
         assert list(config["code"]) == ["mine"] and Path("out/code/mine.py").is_file()
         results = json.loads(Path("out/results.json").read_text())
         assert "mine:close_enough" in json.dumps(results)
+        # A metric that was written later is in the file, and not in its stored copy.
+        del sys.modules["mine"]
+        with open("mine.py", "a") as file:
+            file.write("\n\ndef later(prediction, answers):\n    return 0.25\n")
+        assert main(["replay", "out", "--metrics", "mine.py:later"]) == 0
+        assert "mine.py:later" in Path("out/report.md").read_text()
         # Scored again elsewhere, the metric comes from the folder.
         del sys.modules["mine"]
         Path("mine.py").unlink()

@@ -106,6 +106,21 @@ def test_a_module_travels_with_what_it_imports_beside_it(tmp_path):
     assert Path(sys.modules["own_pack.words"].__file__).is_relative_to(run / "code")
 
 
+def test_a_file_is_the_copy_that_a_run_stored_until_either_changes(tmp_path):
+    write("alike.py", "import beside_alike\ndef f(): ...\n")
+    write("beside_alike.py", "")
+    found = sources([load("alike:f")])
+    copy_sources(found, tmp_path / "run")
+    write("run/config.json", "{}")
+    for name in ("alike", "beside_alike"):
+        del sys.modules[name]
+    import_stored(table_of(found), tmp_path / "run")
+    assert load("alike.py:f") is load("alike:f") is sys.modules["alike"].f
+    write("beside_alike.py", "changed = True\n")
+    with pytest.raises(UserError, match="is also the name of another module"):
+        load("alike.py:f")
+
+
 def test_a_module_that_differs_is_refused(tmp_path):
     write("own_g.py", "def f(): ...\n")
     found = sources([load("own_g:f")])

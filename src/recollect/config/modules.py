@@ -59,6 +59,15 @@ def load(text: str, folder: Path | None = None) -> Any:
     return value
 
 
+def is_here(text: str) -> bool:
+    """Tell whether `module:Name` names a file that a person has in, or from, the current folder."""
+    name = text.rpartition(":")[0]
+    if name.endswith(".py"):
+        return Path(name).expanduser().is_file()
+    first = Path(name.partition(".")[0])
+    return is_named(text) and (first.with_name(f"{first}.py").is_file() or first.is_dir())
+
+
 def import_own(name: str, folder: Path | None = None) -> ModuleType:
     """Import a module by its name or by the path of its file."""
     here = folder or Path.cwd()
@@ -69,7 +78,7 @@ def import_own(name: str, folder: Path | None = None) -> ModuleType:
         if not path.stem.isidentifier():
             raise UserError(
                 f"{name} cannot be imported under the name {path.stem!r}",
-                "give the file a name of letters, digits and underscores",
+                "give the file a name of letters, digits and underscores that begins with a letter",
             )
         module, root = path.stem, path.resolve().parent
         while (root / "__init__.py").is_file():  # of a package, so that it may import relatively
@@ -99,7 +108,7 @@ def import_from(name: str, root: Path | None, searched: Path | None = None) -> M
         raise _failed(name, error) from error
     except (Exception, SystemExit) as error:
         raise _failed(name, error) from error
-    if root is not None and not _lies_in(module, root):
+    if root is not None and not (_lies_in(module, root) or _is_copy(module, root)):
         raise UserError(
             f"{name} is also the name of another module ({_shown(module)})",
             f"give {root / name.replace('.', '/')}.py another name",
@@ -133,8 +142,22 @@ def _first_on_path(root: Path | None) -> Iterator[None]:
 
 
 def _lies_in(module: ModuleType, root: Path) -> bool:
-    places = [module.__file__] if getattr(module, "__file__", None) else list(module.__path__)
-    return any(Path(place).resolve().is_relative_to(root.resolve()) for place in places if place)
+    """Tell whether a module is the one in `root`, and no copy of it further below."""
+    own = root.joinpath(*module.__name__.split("."))
+    file = getattr(module, "__file__", None)
+    if not file:  # a folder without __init__.py
+        return own.resolve() in [Path(place).resolve() for place in module.__path__]
+    return Path(file).parent.resolve() in (own.parent.resolve(), own.resolve())
+
+
+def _is_copy(module: ModuleType, root: Path) -> bool:
+    """Tell whether a run imported its stored copy of what is in `root`, and nothing has changed."""
+    file = Path(str(getattr(module, "__file__", None)))
+    stored = next((parent for parent in file.parents if parent.name == "code"), None)
+    if stored is None or not (stored.parent / "config.json").is_file():
+        return False
+    pairs = [(path, root / path.relative_to(stored)) for path in stored.rglob("*.py")]
+    return all(own.is_file() and own.read_bytes() == path.read_bytes() for path, own in pairs)
 
 
 def _is_public(module: ModuleType, name: str, item: Any) -> bool:

@@ -156,7 +156,7 @@ def import_stored(table: Mapping[str, Mapping[str, str]], folder: Path) -> None:
             module = import_from(name, root)
         actual = _hash(Path(str(module.__file__)).read_bytes())
         if actual != table[name]["sha256"]:
-            raise _differs(name, str(module.__file__))
+            raise _differs(name, str(module.__file__), "give the changed file another name, or ")
 
 
 def _check_main(entry: Mapping[str, str], folder: Path) -> None:
@@ -196,9 +196,10 @@ def _check_hash(name: str, entry: Mapping[str, str], folder: Path) -> None:
         raise _differs(name, str(path))
 
 
-def _differs(name: str, path: str) -> UserError:
+def _differs(name: str, path: str, first: str = "") -> UserError:
     return UserError(
         f"the module {name} differs from the one that the run was started with: {path} on"
         f" {socket.gethostname()}",
-        "let every node see the same run folder and the same installed packages, and start again",
+        f"{first}let every node see the same run folder and the same installed packages, and start"
+        " again",
     )

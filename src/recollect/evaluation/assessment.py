@@ -12,6 +12,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
+from recollect.config.modules import is_here
 from recollect.config.sources import import_stored
 from recollect.errors import UserError
 from recollect.evaluation import summary
@@ -67,6 +68,7 @@ async def assess(
     config = read_config(folder)
     if config is None:
         raise UserError(f"{folder} holds no evaluation", "name a folder that `recollect eval` made")
+    check_metrics(filter(is_here, metrics))  # before an older copy of the same file is imported
     import_stored(
         {name: entry for name, entry in config.get("code", {}).items() if name not in sys.modules},
         folder,
