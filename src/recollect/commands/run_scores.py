@@ -17,6 +17,7 @@ from recollect.accuracy import Accuracy, stored_accuracy
 from recollect.commands.runs import describe
 from recollect.display.figures import accuracy_table
 from recollect.errors import UserError
+from recollect.evaluation.scoring import score_named
 from recollect.files import write_text
 from recollect.foreign import for_markdown
 from recollect.runs.episodes import read_episodes
@@ -63,7 +64,7 @@ def replay_run(folder: Path, names: Sequence[str], console: Console) -> int:
     files = sorted((folder / "episodes").glob("val-*.jsonl.gz"))
     if not files:
         raise UserError(f"{folder} has stored no validation", "wait for its first one")
-    score = {name: metrics.find_score(name) for name in names}
+    score = {name: score_named(name) for name in names}
     rows = []
     for path in files:
         step = str(int(re.findall(r"\d+", path.name)[-1]))
