@@ -13,7 +13,7 @@ import pytest
 from recollect.errors import UserError
 from recollect.keeping import sources
 from recollect.keeping.pdf import pdf_text
-from recollect.keeping.sources import read_sources
+from recollect.keeping.sources import is_source, read_sources
 
 TEXT = b"BT /F1 12 Tf 72 700 Td (Anna keeps the key.) Tj ET"
 
@@ -123,6 +123,12 @@ def test_odd_files_are_read_or_refused_in_one_message(tmp_path):
     refused("sparse", "more than 1 GiB")
     (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbfOne\r\nTwo\rThree \xff")
     assert read_sources([str(tmp_path / "bom.txt")])[0].text == "One\nTwo\nThree \ufffd"
+
+
+def test_an_empty_question_does_not_read_the_current_folder():
+    for word in ("", " \n"):
+        with pytest.raises(UserError, match="a question is empty"):
+            is_source(word)
 
 
 def test_a_folder_with_odd_names_and_loops_is_read(tmp_path):

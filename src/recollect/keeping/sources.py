@@ -36,6 +36,8 @@ def is_source(word: str) -> bool:
     """Tell a file to read from a question."""
     if word == STANDARD_INPUT:
         return True
+    if not word.strip():
+        raise UserError("a question is empty", "write it between quotation marks")
     try:
         if Path(word).expanduser().exists():
             return True
