@@ -148,10 +148,12 @@ def test_a_run_is_an_agent_beside_others_and_is_scored_again(tmp_path, monkeypat
         re.findall(r"\| after \|([^\n]*)\|", card)[0].replace(" to ", "|").split("|")
     )
     assert all(figure.strip() in said for figure in (mean, low, high, n, failed))
-    assert main(["replay", "runs/one", "--metrics", "sub_exact_match"]) == 0
+    Path("own_score.py").write_text("def half(prediction, answers):\n    return 0.5\n")
+    assert main(["replay", "runs/one", "--metrics", "sub_exact_match,own_score.py:half"]) == 0
     said = capsys.readouterr().out
     last = [line for line in said.splitlines() if line.startswith("2 ")]
     assert "answer" in last[0] and mean.strip() in last[0] and "sub_exact_match" in last[1]
+    assert "own_score.py:half" in last[2] and "0.500" in last[2]
 
     common = ["eval", "--tasks", "recall:diary", "--n", "4", "--no-closed-book"]
     assert main([*common, "--agents", "fold,runs/one", "--out", "both"]) == 0
@@ -165,9 +167,14 @@ def test_a_run_is_an_agent_beside_others_and_is_scored_again(tmp_path, monkeypat
     config = json.loads(Path("other/config.json").read_text())
     assert "with its model" not in config["agents"]["runs/one"]
     capsys.readouterr()
+    assert main([*common, "--agents", "fold", "--model", "runs/one", "--out", "named"]) == 0
+    config = json.loads(Path("named/config.json").read_text())
+    assert config["model"]["memory"]["folder"] == "runs/one/model"
+    capsys.readouterr()
     (Path("runs/one/model") / "config.json").unlink()
-    assert main([*common, *own, "--out", "third"]) == 2
-    assert "has no trained model yet" in capsys.readouterr().err
+    for words in (own, ["--model", "runs/one"]):
+        assert main([*common, *words, "--out", "third"]) == 2
+        assert "has no trained model yet" in capsys.readouterr().err
 
 
 def test_what_is_no_run_is_one_line(tmp_path, capsys):

@@ -39,14 +39,25 @@ def starting_point(name: str) -> TrainConfig:
     return preset(name)
 
 
+def is_trained(model: str) -> bool:
+    """Tell a run from a model folder, which has a config.json as well, and from an address."""
+    if model.startswith(("http://", "https://")):
+        return False
+    return is_run(model) and not (Path(model).expanduser() / "tokenizer_config.json").exists()
+
+
+def exported(run: Path) -> Path:
+    """Return the folder of the model that a run trained."""
+    if not (run / "model" / "config.json").is_file():
+        raise UserError(
+            f"{run} has no trained model yet",
+            f"finish it with recollect train {run}, or name a model: --model FOLDER",
+        )
+    return run / "model"
+
+
 def trained(config: TrainConfig) -> TrainConfig:
     """Return a run's settings with the model that it trained."""
-    folder = config.folder / config.name / "model"
-    if not (folder / "config.json").is_file():
-        raise UserError(
-            f"{config.folder / config.name} has no trained model yet",
-            f"finish it with recollect train {config.folder / config.name}, or name a model:"
-            " --model FOLDER",
-        )
+    folder = exported(config.folder / config.name)
     whole = replace(config.model.lora, rank=0)  # adapters are part of the exported weights
     return replace(config, model=replace(config.model, path=str(folder), lora=whole))

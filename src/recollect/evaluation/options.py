@@ -25,8 +25,8 @@ class EvalOptions:
     tasks: tuple[str, ...]
     """NAME[:VARIANT,...][@LENGTH,...], such as ruler:niah_multikey_1@8k,64k hotpotqa@7k,28k."""
     model: str = ""
-    """The address of an OpenAI-compatible server, such as http://localhost:8000/v1, or a folder;
-    with a run among the agents, by default the model that it trained."""
+    """The address of an OpenAI-compatible server, such as http://localhost:8000/v1, a folder, or
+    a run; with a run among the agents, by default the model that it trained."""
     agents: tuple[str, ...] = ("fold",)
     """Names, between commas or spaces; your own as module:Name or path/to/file.py:Name; the
     folder of a run stands for its agent with all of its settings."""

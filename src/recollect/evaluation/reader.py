@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from recollect.agents.base import Agent
 from recollect.config.parts import agent_named
-from recollect.config.starting import is_run, starting_point, trained
+from recollect.config.starting import is_trained, starting_point, trained
 from recollect.evaluation.models import Opened, open_models
 from recollect.evaluation.options import EvalOptions, choose_agents
 from recollect.files import plain
@@ -34,7 +33,7 @@ class Reader:
         Without a name, the agent is the one that a run has trained, else fold.
         """
         model, own = options.model, None
-        if _is_trained(model):
+        if is_trained(model):
             config = trained(starting_point(model))
             model, own = config.model.path, config.agent
         chosen = agent_named(agent or "fold", own) if agent or not own else own
@@ -48,10 +47,3 @@ class Reader:
         """Return what reads, and keeps every state of the memory on a shelf."""
         identity = json.dumps(self.opened.facts, sort_keys=True, default=plain)
         return Keeper(self.agent, self.opened.models, shelf, identity)
-
-
-def _is_trained(model: str) -> bool:
-    """Tell a run from a model folder, which has a config.json as well, and from an address."""
-    if model.startswith(("http://", "https://")):
-        return False
-    return is_run(model) and not (Path(model).expanduser() / "tokenizer_config.json").exists()

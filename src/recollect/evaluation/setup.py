@@ -18,7 +18,7 @@ from recollect.agents.named import agents
 from recollect.config.modules import is_named, load
 from recollect.config.overlay import to_table
 from recollect.config.sources import copy_sources, table_of
-from recollect.config.starting import is_run, starting_point, trained
+from recollect.config.starting import exported, is_run, is_trained, starting_point
 from recollect.config.stored import own_sources
 from recollect.errors import UserError
 from recollect.evaluation.assessment import CLOSED_BOOK
@@ -128,11 +128,15 @@ class OfLength(Protocol):
 
 
 def with_model(options: EvalOptions) -> EvalOptions:
-    """Let the first run among the agents bring the model where none is named."""
+    """Let a run bring the model: the one that is named, or else the first among the agents."""
     runs = [name for name in split_names(options.agents) if is_run(name)]
-    if options.model or not runs:
-        return options
-    return replace(options, model=trained(starting_point(runs[0])).model.path)
+    named = options.model or next(iter(runs), "")
+    return replace(options, model=_model(named), answer_model=_model(options.answer_model))
+
+
+def _model(named: str) -> str:
+    path = Path(named).expanduser()
+    return str(exported(path if path.is_dir() else path.parent)) if is_trained(named) else named
 
 
 def known_agents(options: EvalOptions) -> dict[str, Agent]:
