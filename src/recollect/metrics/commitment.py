@@ -88,7 +88,8 @@ def _settles(span: str, answer: str, asked: str, extra: bool) -> bool:
     rest = _around(said, (gold,))
     if rest is None:
         return False
-    added = [word for word in rest if word not in _known(asked, (gold,))]
+    known = _known(asked, (gold,))
+    added = [word for word in rest if word not in known]
     if is_amount(answer):
         numbers = (word in RANGES or word in _COUNTS or plain_number(word) for word in added)
         return len(added) <= ROOM and HEDGES.isdisjoint(added) and not any(numbers)

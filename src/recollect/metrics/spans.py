@@ -42,8 +42,7 @@ def answer_span(reply: str) -> str:
         return final_answer(reply)
     marks = list(_MARK.finditer(said))
     lines = [line.strip() for line in said[marks[-1].end() if marks else 0 :].splitlines()]
-    kept = [line for line in lines if normalise(line)]
-    return (kept[0] if marks else kept[-1]) if kept else ""
+    return next((line for line in (lines if marks else reversed(lines)) if normalise(line)), "")
 
 
 def differ_by_yes_or_no(prediction: str, answer: str) -> bool:
