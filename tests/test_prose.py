@@ -57,13 +57,11 @@ def habits(text: str) -> list[str]:
 
 def written(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the docstrings of a file, those under fields too, and other texts, as of errors."""
-    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(ast.parse(path.read_text())))
     for_models = any(path.match(name) for name in FOR_MODELS)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    parts = {
-        id(p) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for p in node.values
-    }
-    for node in ast.walk(tree):
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    parts = {id(p) for node in nodes if isinstance(node, ast.JoinedStr) for p in node.values}
+    for node in nodes:
         text = shown(node)
         if (
             " " in text
