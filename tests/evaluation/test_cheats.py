@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,11 +39,15 @@ def questions(family: TaskFamily) -> list[Asked]:
     return [Asked(task, question, pool) for task, question in asked]
 
 
+@pytest.fixture(scope="module")
+def asked_of(families: dict[str, TaskFamily]) -> Callable[[str], list[Asked]]:
+    return cache(lambda spec: questions(families[spec]))
+
+
 @pytest.mark.parametrize("spec", [*SPECS, *(REAL_SPECS if SHARED.exists() else ())])
-def test_no_cheat_beats_chance(families: dict[str, TaskFamily], spec: str) -> None:
-    family = families[spec]
-    metric = first_metric(family.metric, judged=False)
-    asked = questions(family)
+def test_no_cheat_beats_chance(families: dict[str, TaskFamily], asked_of, spec: str) -> None:
+    metric = first_metric(families[spec].metric, judged=False)
+    asked = asked_of(spec)
     allowed = chance(metric, asked) + 0.02 + 1 / len(asked)
     earned = {name: mean_score(metric, asked, cheat) for name, cheat in CHEATS.items()}
     assert {name: score for name, score in earned.items() if score > allowed} == {}
@@ -51,10 +57,10 @@ def test_every_family_that_can_be_named_is_tried() -> None:
     assert {parse_specs(spec)[0].name for spec in SPECS} | {"dataset", "verifiers"} == set(OPENERS)
 
 
-def test_the_closed_book_filter_believes_no_cheat(families: dict[str, TaskFamily]) -> None:
+def test_the_closed_book_filter_believes_no_cheat(asked_of) -> None:
     """A question that a cheat "knows" would be taken out of the data."""
     for spec in ("hotpotqa@20docs", "2wikimultihopqa@20docs", "musique@20docs", "squad@20docs"):
-        asked = questions(families[spec])
+        asked = asked_of(spec)
         most = max(
             sum(is_right(said, a.question.text, a.question.answers) for a in asked)
             for said in dict.fromkeys(asked[0].candidates)
@@ -64,7 +70,9 @@ def test_the_closed_book_filter_believes_no_cheat(families: dict[str, TaskFamily
             assert known <= most + 1, (spec, name)
 
 
-def test_an_answer_while_thinking_or_taken_back_is_none(families: dict[str, TaskFamily]) -> None:
+def test_an_answer_while_thinking_or_taken_back_is_none(
+    families: dict[str, TaskFamily], asked_of
+) -> None:
     replies = (
         "<think>It is {}.</think>",
         "<think>\n{}",
@@ -78,9 +86,7 @@ def test_an_answer_while_thinking_or_taken_back_is_none(families: dict[str, Task
     for spec, family in families.items():
         if family.metric != "answer_match":
             continue  # overlap is for free words: half of them may be right
-        asked = [
-            a for a in questions(family) if a.question.answers[0].lower() not in ("no", "none")
-        ]
+        asked = [a for a in asked_of(spec) if a.question.answers[0].lower() not in ("no", "none")]
         for reply in replies:
             earned = mean_score(
                 family.metric, asked, lambda a, r=reply: r.format(right(a.question))
@@ -107,11 +113,11 @@ def test_naming_all_values_of_the_kind_that_is_asked_for_earns_nothing(
     assert mean_score(family.metric, asked, lambda a: a.question.answers[0]) == 1.0
 
 
-def test_right_answers_are_right_in_every_family(families: dict[str, TaskFamily]) -> None:
+def test_right_answers_are_right_in_every_family(families: dict[str, TaskFamily], asked_of) -> None:
     """A score that nobody can win would pass all of the above."""
     for spec, family in families.items():
         metric = first_metric(family.metric, judged=False)
-        asked = questions(family)
+        asked = asked_of(spec)
         said = {
             "alone": lambda a: right(a.question),
             "in a box": lambda a: f"After thinking\nabout it: \\boxed{{{right(a.question)}}}",
