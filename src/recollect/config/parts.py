@@ -115,7 +115,7 @@ def with_metric(reward: Any, metric: str | Metric) -> Reward:
     names = {spec.name for spec in fields(reward)} if is_dataclass(reward) else set()
     if "metric" not in names:
         raise UserError(
-            f"the reward {type(reward).__name__} has no metric to set",
+            f"the reward {part_name(reward)} has no metric to set",
             "leave --metric out, or set --reward to one of ours, such as answers",
         )
     changed: Any = replace(reward, metric=metric)

@@ -49,6 +49,12 @@ def test_a_file_is_named_on_the_command_line(tmp_path):
     assert open_family(spec).size("test") == 1
 
 
+def test_an_empty_file_is_said_to_be_empty(tmp_path):
+    (tmp_path / "t.jsonl").write_text("\n\n")
+    with pytest.raises(UserError, match=r"t\.jsonl holds no tasks"):
+        Jsonl(tmp_path / "t.jsonl").size("test")
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -59,6 +65,7 @@ def test_a_file_is_named_on_the_command_line(tmp_path):
         ({"text": "x", "questions": []}, "not a list"),
         (SHORT | {"questions": [{"question": "?", "answer": "x"}]}, "both question and questions"),
         ({"text": "x", "answer": "x"}, "without a text"),
+        ({"text": "x", "question": " ", "answer": "x"}, "without a text"),
         ({"text": "x", "question": "?"}, "no answers"),
         ({"text": "x", "question": "?", "answer": " "}, "no answers"),
         ({"text": "x", "question": "?", "answer": "x", "evidence": [1]}, "no chunk 1"),

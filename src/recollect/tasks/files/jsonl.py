@@ -96,6 +96,8 @@ class Jsonl:
                     else:
                         found[split].append((number, start))
                 start += len(line)
+        if not seen:
+            raise UserError(f"{self.file} holds no tasks", HELP)
         for part, places in deal(names, 1 - self.held_out).items():
             found[part] = sorted(found[part] + [unsaid[place] for place in places])
         return found
@@ -145,7 +147,8 @@ def parse_task(record: Mapping[str, Any], place: str) -> Task:
 
 
 def _question(record: Any, chunks: int, place: str) -> Question:
-    if not isinstance(record, dict) or not isinstance(record.get("question"), str):
+    asked = record.get("question") if isinstance(record, dict) else None
+    if not isinstance(asked, str) or not asked.strip():
         raise UserError(f"{place} has a question without a text", HELP)
     given: Any = record.get("answers", record.get("answer"))
     answers = [given] if isinstance(given, str) else given
