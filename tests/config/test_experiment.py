@@ -56,7 +56,14 @@ def as_json(_text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("e.toml", TOML), ("e.yaml", YAML), ("e.yml", YAML), ("e.json", as_json(""))]
+    ("name", "text"),
+    [
+        ("e.toml", TOML),
+        ("e.toml", f"\ufeff{TOML}"),  # as editors on Windows save it
+        ("e.yaml", YAML),
+        ("e.yml", YAML),
+        ("e.json", as_json("")),
+    ],
 )
 def test_every_combination_is_a_run(tmp_path, name, text):
     experiment = read_experiment(written(tmp_path, text, name))

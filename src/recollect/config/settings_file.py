@@ -54,7 +54,7 @@ def is_settings_file(name: str) -> bool:
 def read_settings_file(path: Path) -> SettingsFile:
     """Read a file of settings; a mistake in it is reported with its line."""
     try:
-        text = read_file(path).decode("utf-8")
+        text = read_file(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"there is no file {path}", "check the path") from None
     except (OSError, UnicodeDecodeError) as error:
