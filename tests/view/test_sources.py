@@ -191,6 +191,14 @@ def test_view_without_torch_and_without_a_web_server(tmp_path):
     assert done.returncode == 2 and "[view]" in done.stderr
 
 
+def test_a_page_is_written_into_a_new_folder_and_not_over_one(tmp_path):
+    folder, page = planted(tmp_path), tmp_path / "new" / "page.html"
+    assert run_view(ViewOptions((folder,), export=page)) == 0 and page.is_file()
+    for place in (Path("."), tmp_path):
+        with pytest.raises(UserError, match="is a folder"):
+            run_view(ViewOptions((folder,), export=place))
+
+
 def test_a_busy_port_is_named(tmp_path):
     with closing(socket.socket()) as held:
         held.bind(("127.0.0.1", 0))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recollect.errors import UserError
+from recollect.files import make_folder
 from recollect.foreign import one_line, shown
 from recollect.view.comparison import Side, compare
 from recollect.view.sources import open_sources
@@ -55,10 +56,13 @@ def run_view(options: ViewOptions) -> int:
             "there is nothing to look at: no folder was named, and there is no runs/ here",
             "type recollect view FOLDER",
         )
+    if options.export and options.export.is_dir():
+        raise UserError(f"{options.export} is a folder", "name a file, such as --export page.html")
     answers = Answers(open_sources(found, options.trust), options.trust)
     if options.export:
         from recollect.view.export import export
 
+        make_folder(options.export.parent)
         size = export(answers, options.export, options.episodes)
         print(shown(one_line(f"wrote {options.export} ({size / 1e6:.1f} MB)")))
         return 0
