@@ -83,7 +83,10 @@ def import_own(name: str, folder: Path | None = None) -> ModuleType:
         module, root = path.stem, path.resolve().parent
         while (root / "__init__.py").is_file():  # of a package, so that it may import relatively
             module, root = f"{root.name}.{module}", root.parent
-        return import_from(module, root)
+        found = import_from(module, root)
+        if found.__file__ and Path(found.__file__).resolve() != path.resolve():
+            _refuse_changed(found, root)
+        return found
     first = name.partition(".")[0]
     if first == "recollect":
         return import_from(name, None)
@@ -108,12 +111,19 @@ def import_from(name: str, root: Path | None, searched: Path | None = None) -> M
         raise _failed(name, error) from error
     except (Exception, SystemExit) as error:
         raise _failed(name, error) from error
-    if root is not None and not (_lies_in(module, root) or _is_copy(module, root)):
+    if root is not None and not _lies_in(module, root):
+        _refuse_changed(module, root)
+    return module
+
+
+def _refuse_changed(module: ModuleType, root: Path) -> None:
+    """Refuse a module from elsewhere, unless it is a stored copy of what `root` still holds."""
+    if not _is_copy(module, root):
+        name = module.__name__
         raise UserError(
             f"{name} is also the name of another module ({_shown(module)})",
             f"give {root / name.replace('.', '/')}.py another name",
         )
-    return module
 
 
 def _failed(name: str, error: BaseException) -> UserError:
@@ -142,12 +152,8 @@ def _first_on_path(root: Path | None) -> Iterator[None]:
 
 
 def _lies_in(module: ModuleType, root: Path) -> bool:
-    """Tell whether a module is the one in `root`, and no copy of it further below."""
-    own = root.joinpath(*module.__name__.split("."))
-    file = getattr(module, "__file__", None)
-    if not file:  # a folder without __init__.py
-        return own.resolve() in [Path(place).resolve() for place in module.__path__]
-    return Path(file).parent.resolve() in (own.parent.resolve(), own.resolve())
+    places = [module.__file__] if getattr(module, "__file__", None) else list(module.__path__)
+    return any(Path(place).resolve().is_relative_to(root.resolve()) for place in places if place)
 
 
 def _is_copy(module: ModuleType, root: Path) -> bool:
