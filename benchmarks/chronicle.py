@@ -120,7 +120,7 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
         o, folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
         "--model.path", o.out / "warm", "--model.lora.rank", o.rank, "--model.drafts", o.drafts,
         "--seed", seed, "--steps", o.steps, "--optim.lr", o.lr, "--rollout.tasks", o.tasks,
-        "--rollout.n", o.group,
+        "--rollout.n", o.group, "--updates-per-step", o.updates, "--optim.warmup-steps", 8,
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
         "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
         "--save-freq", 5, "--keep", 1, "--model.cache-gib", o.cache_gib, "--folder", folder,
@@ -161,13 +161,21 @@ async def warm_up(o: argparse.Namespace, name: str, model: Path, *arguments: obj
         )  # fmt: skip
 
 
+async def babilong(o: argparse.Namespace) -> None:
+    """Warm up for BABILong from the same weights, and measure."""
+    agents = ("--agents", *(f"babilong_{kind}" for kind in BABILONG), "--shares", 1, 1, 1)
+    tasks = ("--tasks", 9 * o.warm_up // 32, "--lr", o.warm_lr / 2, "--data", o.data)
+    async with o.places:
+        await warm_up(o, "warm-babilong", o.out / "warm", *agents, *tasks)
+    lengths = {"lengths": (1, 32), "n": 3 * o.n, "longest_tasks": 3 * o.longest_tasks}
+    books = argparse.Namespace(**vars(o) | lengths)
+    asked = f"babilong:{','.join(BABILONG)}"
+    await untrained(books, "babilong", o.out / "warm-babilong", asked, "gated")
+
+
 async def everything(o: argparse.Namespace) -> None:
     """Do all that is missing: the warm-up, then every agent and seed, side by side on the GPU."""
     await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
-    if o.data:
-        agents = ("--agents", *(f"babilong_{kind}" for kind in BABILONG), "--shares", 1, 1, 1)
-        start = (*agents, "--tasks", 3 * o.warm_up // 8, "--lr", o.warm_lr / 2, "--data", o.data)
-        await warm_up(o, "warm-babilong", o.out / "warm", *start)
     o.places = asyncio.Semaphore(o.at_once)
     trained = trained_agents(o)
     memories = [name for name in trained if name in chronicle_table.MEMORIES]
@@ -192,11 +200,7 @@ async def everything(o: argparse.Namespace) -> None:
         short = argparse.Namespace(**vars(near) | {"lengths": (1,), "control": False})
         measured.create_task(untrained(short, "before", o.model, asked, *agents))
         if o.data:
-            lengths = {"lengths": (1, 32), "n": 3 * o.n, "longest_tasks": 3 * o.longest_tasks}
-            books = argparse.Namespace(**vars(o) | lengths)
-            asked = f"babilong:{','.join(BABILONG)}"
-            model = o.out / "warm-babilong"
-            measured.create_task(untrained(books, "babilong", model, asked, "gated"))
+            measured.create_task(babilong(o))
 
 
 async def show(o: argparse.Namespace) -> None:
@@ -273,15 +277,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
     numbers = {
         "seeds": 3, "steps": 30, "tasks": 32, "group": 8, "tokens": 4096, "n": 86, "far": 43,
-        "longest": 1_000_000, "longest-tasks": 2, "warm-up": 768, "rank": 0, "memory": 416,
-        "answer": 384, "val": 96, "curriculum-steps": 30, "concurrency": 512, "at-once": 9,
-        "drafts": 9,
+        "longest": 1_000_000, "longest-tasks": 2, "warm-up": 1024, "rank": 0, "memory": 416,
+        "updates": 4, "answer": 384, "val": 96, "curriculum-steps": 30, "concurrency": 512,
+        "at-once": 9, "drafts": 9,
     }  # fmt: skip
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
     parser.add_argument("--curriculum", type=int, nargs="+", default=(1,))
-    parser.add_argument("--lr", type=float, default=3e-5)
+    parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--warm-lr", type=float, default=4e-4)
     parser.add_argument("--cache-gib", type=float, default=4.0)
     parser.add_argument("--no-control", dest="control", action="store_false")
