@@ -55,6 +55,7 @@ WRONG = {
     "models.backoff": ("-1",),
     "models.answer-window": ("0",),
     "outcome-share": ("nan", "1.5"),
+    "negative-weight": ("nan", "-0.1"),
     "updates-per-step": ("0",),
     "test-freq": ("0",),
 }

@@ -156,6 +156,15 @@ def mixed(
     ]
 
 
+def weighted(advantages: Sequence[Sequence[float]], negative: float) -> list[list[float]]:
+    """A' = A where an episode did better than its siblings, `negative` * A where it did worse.
+
+    With 0, only what did better is learned from (RAFT): a reply that is nearly certain cannot be
+    pushed far, whereas one that is improbable can be pushed down without end.
+    """
+    return [[a if a >= 0 else negative * a for a in own] for own in advantages]
+
+
 def whitened(
     groups: Sequence[Sequence[Episode]],
     advantages: Sequence[Sequence[Sequence[float]]],

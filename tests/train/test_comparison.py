@@ -11,7 +11,7 @@ from recollect.config.engine import LossConfig
 from recollect.config.presets import preset
 from recollect.config.rollout import OverlongConfig, RolloutConfig
 from recollect.errors import UserError
-from recollect.train.comparison import charge, learned_from
+from recollect.train.comparison import charge, compare, learned_from
 from recollect.types import Context, Episode, Failure, Task, Turn
 
 
@@ -68,3 +68,13 @@ def test_refills_keep_what_can_be_told_apart():
 def test_one_episode_per_task_cannot_be_refilled():
     with pytest.raises(UserError, match="one episode per task"):
         RolloutConfig(n=1, refills=1)
+
+
+@pytest.mark.parametrize(("weight", "worse"), [(1.0, -0.75), (0.2, -0.15), (0.0, 0.0)])
+def test_what_did_worse_counts_as_much_as_one_says(weight, worse):
+    """Three of four were right: 1 - 0.75 each, and 0 - 0.75 for the one that was not."""
+    config = replace(preset("demo"), negative_weight=weight)
+    groups = [[episode(1.0, 1, 1), episode(0.0, 1), episode(1.0, 1), episode(1.0, 1)]]
+    (found,) = compare(config, groups)
+    assert found[0] == [0.25, 0.25] and found[2:] == [[0.25], [0.25]]
+    assert found[1] == [pytest.approx(worse)]

@@ -285,6 +285,7 @@ def test_a_checkpoint_without_a_critic_is_refused(tmp_path):
     [
         ({"advantage": "grpo"}, "has no critic"),
         ({"outcome_share": 0.8}, "step rewards"),
+        ({"negative_weight": 0.5}, "negative weights"),
         ({"rollout": RolloutConfig(tasks=4, n=2, refills=1)}, "refills"),
         ({"critic": CriticConfig(warmup=1000)}, "only the critic"),
     ],

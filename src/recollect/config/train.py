@@ -82,6 +82,10 @@ class TrainConfig:
     outcome_share: float = 1.0
     """Share of the advantage that comes from the outcome. The rest pays every rewriting of the
     memory for the words of the answers that it gained; ReMemR1 uses 0.8."""
+    negative_weight: float = 1.0
+    """What an advantage below 0 counts, beside one above. 0 learns only from the episodes that did
+    better than their siblings, as RAFT does: slower, and safe at rates that would else undo what a
+    model of few doubts knows."""
     local: LocalConfig = LocalConfig()
     critic: CriticConfig = CriticConfig()
     overlong: OverlongConfig = OverlongConfig()
@@ -119,7 +123,8 @@ class TrainConfig:
         object.__setattr__(self, "reward", as_reward(self.reward))
         object.__setattr__(self, "tasks", as_family(self.tasks))
         check_name(self.name)
-        check_bounds("", self, outcome_share=SHARE, updates_per_step=FROM_1, epochs=FROM_1)
+        check_bounds("", self, outcome_share=SHARE, negative_weight=SHARE)
+        check_bounds("", self, updates_per_step=FROM_1, epochs=FROM_1)
         check_bounds("", self, steps=FROM_1, test_freq=FROM_1, save_freq=FROM_1, keep=FROM_1)
         check_bounds("", self, token_budget=FROM_1)
         if self.updates_per_step > self.rollout.tasks:
@@ -165,11 +170,12 @@ class TrainConfig:
                     "set --advantage gae, or leave the settings of --critic out",
                 )
             return
-        if self.outcome_share < 1 or self.rollout.refills or self.local.n:
+        shares = self.outcome_share < 1 or self.negative_weight < 1
+        if shares or self.rollout.refills or self.local.n:
             raise UserError(
-                "gae works without step rewards, refills and local groups",
-                "set --outcome-share 1, --rollout.refills 0 and --local.n 0, or another"
-                " --advantage",
+                "gae works without step rewards, negative weights, refills and local groups",
+                "set --outcome-share 1, --negative-weight 1, --rollout.refills 0 and --local.n 0,"
+                " or another --advantage",
             )
         if self.critic.warmup >= self.steps:
             raise UserError(

@@ -44,7 +44,7 @@ def compare(config: TrainConfig, groups: list[Group]) -> list[list[list[float]]]
     if share < 1:
         steps = [advantages.step_advantages(group) for group in groups]
         found = [advantages.mixed(*own, share) for own in zip(found, steps, strict=True)]
-    return found
+    return [advantages.weighted(own, config.negative_weight) for own in found]
 
 
 def learned_from(config: TrainConfig, groups: Sequence[Group]) -> list[Group]:
