@@ -121,6 +121,7 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
         "--model.path", o.out / "warm", "--model.lora.rank", o.rank, "--model.drafts", o.drafts,
         "--seed", seed, "--steps", o.steps, "--optim.lr", o.lr, "--rollout.tasks", o.tasks,
         "--rollout.n", o.group, "--updates-per-step", o.updates, "--optim.warmup-steps", 8,
+        "--negative-weight", o.negative_weight,
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
         "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
         "--save-freq", 5, "--keep", 1, "--model.cache-gib", o.cache_gib, "--folder", folder,
@@ -267,9 +268,9 @@ def said(failed: BaseExceptionGroup[BaseException]) -> Iterator[str]:
         yield from said(error) if isinstance(error, BaseExceptionGroup) else (str(error),)
 
 
-def parse() -> argparse.Namespace:
+def parse(description: str | None = __doc__) -> argparse.Namespace:
     """Read the command line; the defaults are the plan."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", type=Path, help="holds babilong/, to measure it too")
@@ -286,6 +287,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
     parser.add_argument("--curriculum", type=int, nargs="+", default=(1,))
     parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--negative-weight", type=float, default=0.0)
     parser.add_argument("--warm-lr", type=float, default=4e-4)
     parser.add_argument("--cache-gib", type=float, default=4.0)
     parser.add_argument("--no-control", dest="control", action="store_false")

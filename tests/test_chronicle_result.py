@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import chronicle, chronicle_table
+from benchmarks import chronicle, chronicle_pilot, chronicle_table
 from benchmarks.babilong_teacher import BabiTeacher
 from benchmarks.chronicle_teacher import Teacher, asked_about, follow, gates, noted, recall
 from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
@@ -286,3 +286,17 @@ def test_every_agent_of_the_plan_is_trained_on_what_it_is_measured_on(tmp_path, 
     assert parts["32x"] == ("chronicle:count@131072", 43)
     assert parts["shuffled"] == ("chronicle:count@8192#shuffled", 86)
     assert parts["longest"][0] == "chronicle:count@1000000"
+
+
+def test_the_pilot_takes_the_way_that_ends_highest(tmp_path):
+    ends = {"siblings": [0.5, 0.5, 0.4], "better": [0.5, 0.6, 0.7], "adapters": [0.9, 0.5, 0.6]}
+    for name, rewards in ends.items():
+        folder = tmp_path / f"{name}-0" / "chronicle"
+        folder.mkdir(parents=True)
+        rows = [{"reward/mean": reward} for reward in rewards]
+        rows += [{"val/accuracy": rewards[-1]}]
+        (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    said, best = chronicle_pilot.table(tmp_path)
+    assert best == "--lr 3e-05 --updates 2 --negative-weight 0"
+    assert f"| better | `{best}` | 0.500 | 0.700 | 0.700 |" in said and "worse-fifth" not in said
+    assert chronicle_pilot.table(tmp_path / "none")[1] == ""
