@@ -85,3 +85,30 @@ def test_a_run_of_another_version_and_a_file_with_an_unknown_key(files, capsys):
     assert main(["train", "e.toml", "--dry-run"]) == 2
     err = capsys.readouterr().err
     assert "e.toml, line 2: there is no setting stpes" in err and "choose from steps" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "demo", "--dry-run", "--tasks", "no/such one.jsonl"],
+        [
+            "eval",
+            "--agents",
+            "fold",
+            "--model",
+            "http://127.0.0.1:9/v1",
+            "--tasks",
+            "no/such.jsonl",
+        ],
+        ["data", "validate", "no/such one.jsonl"],
+        ["data", "audit", "no/such.jsonl"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_file_of_json_lines_that_is_not_there_is_said_to_be_missing(files, capsys, words):
+    assert main(words) == 2
+    assert f"there is no file {words[-1]}\n" in capsys.readouterr().err
+    Path("no").mkdir()
+    Path(words[-1]).write_text('{"text": "A cat.", "question": "What?", "answer": "cat"}\n' * 20)
+    main(words)
+    assert "there is no file" not in capsys.readouterr().err

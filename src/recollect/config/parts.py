@@ -24,7 +24,7 @@ from recollect.tasks.base import TaskFamily
 from recollect.tasks.files.columns import HELD_OUT
 from recollect.tasks.files.jsonl import Jsonl
 from recollect.tasks.function import as_family
-from recollect.tasks.named import OPENERS, open_family, parse_specs
+from recollect.tasks.named import OPENERS, is_file_name, open_family, parse_specs
 
 AGENTS: Mapping[str, str] = MappingProxyType(
     {
@@ -81,7 +81,9 @@ def reward_named(name: str, current: Any, load: Loader = load) -> Reward:
 
 
 def tasks_named(name: str, _current: Any, load: Loader = load) -> TaskFamily:
-    """Return a family of tasks: NAME[:VARIANT][@LENGTH] of ours, or yours."""
+    """Return a family of tasks: NAME[:VARIANT][@LENGTH] of ours, FILE.jsonl, or yours."""
+    if is_file_name(name):
+        return _trainable(Jsonl(Path(name)))
     if name.partition(":")[0].partition("@")[0] in OPENERS:
         specs = parse_specs(name)
         if len(specs) != 1:

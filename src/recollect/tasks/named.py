@@ -2,7 +2,8 @@
 
 NAME[:VARIANT,...][@LENGTH,...][#POSITION,...], where a length is a number of tokens (8k, 1m) or,
 for families made of documents, a number of those (50docs), and a position says where the evidence
-is. Every combination is one task family. A plain table; knows nothing of agents or models.
+is. Every combination is one task family. FILE.jsonl is short for jsonl:FILE.jsonl. A plain table;
+knows nothing of agents or models.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def parse_specs(text: str) -> list[TaskSpec]:
 
 
 def _parse_word(word: str) -> list[TaskSpec]:
-    found = _SPEC.fullmatch(word)
+    found = _SPEC.fullmatch(f"jsonl:{word}" if is_file_name(word) else word)
     if not found:
         raise _unreadable(word)
     variants, lengths, positions = (
@@ -69,6 +70,11 @@ def _parse_word(word: str) -> list[TaskSpec]:
         _with_length(TaskSpec(found["name"], variant, position=position), length)
         for variant, length, position in product(variants, lengths, positions)
     ]
+
+
+def is_file_name(word: str) -> bool:
+    """Tell whether a word is the name of a file of JSON lines, and no family's."""
+    return re.split("[:@#]", word)[0].endswith(".jsonl")
 
 
 def _listed(word: str, text: str | None) -> list[str]:

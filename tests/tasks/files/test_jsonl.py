@@ -100,5 +100,5 @@ def test_a_mark_before_the_first_character_is_no_text(tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match=r"there is no file .*no.jsonl"):
         Jsonl(tmp_path / "no.jsonl").size("test")

@@ -18,7 +18,7 @@ from recollect.errors import UserError
 from recollect.evaluation.setup import open_set
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.files.manifest import NAME, read_manifest
-from recollect.tasks.named import OPENERS, TaskSpec, parse_specs
+from recollect.tasks.named import OPENERS, TaskSpec, is_file_name, parse_specs
 
 _ENDLESS = 200
 _MARKS = {None: Text(), True: Text("ok", "green"), False: Text("WRONG", "bold red")}
@@ -65,7 +65,7 @@ def families_named(name: str, data: Path) -> list[tuple[TaskSpec, TaskFamily]]:
 def _named(name: str) -> tuple[list[TaskSpec], Path | None]:
     """Read what was named: tasks, or where one lies."""
     place = re.split("[@#]", name)[0]
-    if place.endswith(".jsonl") and Path(place).is_file():
+    if is_file_name(name):
         return [TaskSpec("jsonl", place)], None
     if (Path(place) / NAME).is_file():
         return parse_specs(read_manifest(Path(place)).name + name[len(place) :]), Path(place)

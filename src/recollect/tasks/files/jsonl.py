@@ -76,8 +76,11 @@ class Jsonl:
         try:
             file = self.file.open("rb")
         except OSError as error:
-            fix = "name it as jsonl:PATH, or put it there"
-            raise UserError(f"{self.file} cannot be read: {error.strerror}", fix) from None
+            fix = "check its name, or put it there"
+            why = f"{self.file} cannot be read: {error.strerror}"
+            if isinstance(error, FileNotFoundError):
+                why = f"there is no file {self.file}"
+            raise UserError(why, fix) from None
         with file:
             start = 0
             for number, line in enumerate(file, start=1):
