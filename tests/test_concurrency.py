@@ -1,13 +1,16 @@
-"""Values computed once, whoever asks, fails or leaves."""
+"""Values computed once, whoever asks, fails or leaves; work that is stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import signal
+import time
 
 import pytest
 
-from recollect.concurrency import Once
+from recollect import concurrency
+from recollect.concurrency import Interrupted, Once, Stop
 
 
 def test_many_who_ask_at_once_get_one_computation():
@@ -124,3 +127,45 @@ def test_a_failure_after_all_have_left_is_no_news():
 
     asyncio.run(main())
     assert not complaints
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_code_that_blocks_is_ended_by_one_signal_and_by_a_second_at_once(monkeypatch, signals):
+    monkeypatch.setattr(concurrency, "PATIENCE", 0.05 if signals == 1 else 60)
+    ended: list[str] = []
+
+    async def blocks() -> None:
+        try:
+            for _ in range(signals):
+                signal.raise_signal(signal.SIGINT)
+            while True:
+                time.sleep(0.001)
+        except BaseException as error:
+            ended.append(type(error).__name__)
+            raise
+
+    async def work() -> None:
+        await asyncio.gather(blocks(), blocks())
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)]
+    with pytest.raises(Interrupted):
+        Stop().run(work())
+    assert ended == ["CancelledError" if signals == 1 else "Interrupted"]
+    assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)]
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_work_of_ours_that_blocks_is_waited_for(monkeypatch):
+    monkeypatch.setattr(concurrency, "PATIENCE", 0.01)
+    monkeypatch.setattr(concurrency, "is_own_code", lambda _file: False)
+    done: list[int] = []
+
+    async def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.1)
+        done.append(1)
+        await asyncio.sleep(0)
+
+    with pytest.raises(Interrupted):
+        Stop().run(work())
+    assert done

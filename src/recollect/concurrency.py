@@ -8,18 +8,27 @@ learns are still awaited, because their tokens are what is trained.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+Handler = Callable[[int, FrameType | None], object]
+
+PATIENCE = 2.0
+"""Seconds for which a user's own code may block an event loop that was asked to stop."""
 
 
 async def concurrently(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -58,14 +67,27 @@ async def apart(work: Callable[[], T]) -> T:
         raise
 
 
+class Interrupted(KeyboardInterrupt):
+    """A person's Ctrl-C, or a signal that means the same."""
+
+
 class Stop:
-    """A way to end work from another thread: after what it is doing, or at once."""
+    """A way to end work: after what it is doing, or at once.
+
+    Other threads have methods for that, and signals interrupt it. What was asked to stop is
+    watched from then on, because a user's own code may block the event loop.
+    """
 
     def __init__(self) -> None:
         self.soon = threading.Event()
         """Set when the work should end as soon as nothing would be lost."""
+        self.forced = False
+        """Whether a user's own code was ended because it blocked the event loop."""
         self._now = threading.Event()
         self._work: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._interrupted = False
+        self._asked = signal.SIGINT
+        self._answered = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, as `asyncio.run` does; `now` in another thread cancels it."""
@@ -81,8 +103,13 @@ class Stop:
             finally:
                 self._work = None
 
-        with asyncio.Runner() as runner:
-            return runner.run(watched())
+        with self._hearing(), asyncio.Runner() as runner:
+            try:
+                return runner.run(watched())
+            except asyncio.CancelledError:
+                if self._interrupted:
+                    raise Interrupted from None
+                raise
 
     def now(self) -> None:
         """Cancel what is running, or what starts next."""
@@ -90,6 +117,80 @@ class Stop:
         if (work := self._work) is not None:
             loop, task = work
             loop.call_soon_threadsafe(task.cancel)
+
+    def watch(self, number: int) -> None:
+        """Send a signal again if a user's own code blocks the event loop after it."""
+        if signal.getsignal(signal.SIGALRM) == self._tick:
+            self._asked = signal.Signals(number)
+            self._expect_answer()
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE, PATIENCE)
+
+    @contextlib.contextmanager
+    def _hearing(self) -> Iterator[None]:
+        """Listen to signals; only the main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.getsignal(number) for number in (*stops, signal.SIGALRM)}
+
+        try:
+            for number in stops:
+                if callable(old := before[number]):  # neither ignored nor left to the system
+                    signal.signal(number, partial(self._hear, old))
+            signal.signal(signal.SIGALRM, self._tick)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _hear(self, old: Handler, number: int, frame: FrameType | None) -> None:
+        try:
+            old(number, frame)
+        except KeyboardInterrupt:
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Cancel what is running; raise at once if that was asked for before."""
+        if self._interrupted or self._work is None:
+            raise Interrupted
+        self._interrupted = True
+        _loop, task = self._work
+        task.cancel()
+        self.watch(signal.SIGINT)
+
+    def _expect_answer(self) -> None:
+        self._answered = False
+        if self._work is not None:  # also wakes the loop
+            self._work[0].call_soon_threadsafe(setattr, self, "_answered", True)
+
+    def _tick(self, _number: int, frame: FrameType | None) -> None:
+        if self._answered or self._work is None or not _in_own_code(frame):
+            self._expect_answer()
+            return
+        self.forced = True
+        if not self._interrupted:
+            signal.raise_signal(self._asked)
+        raise asyncio.CancelledError
+
+
+def _in_own_code(frame: FrameType | None) -> bool:
+    """Tell whether an event loop runs a user's own code."""
+    while frame is not None and frame.f_code.co_filename != asyncio.events.__file__:
+        if is_own_code(frame.f_code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_own_code(filename: str) -> bool:
+    """Tell whether a file is neither ours, nor Python's, nor an installed package's."""
+    path = Path(filename)
+    libraries = (Path(__file__).parent, Path(contextlib.__file__).parent)
+    installed = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+    frozen = filename.startswith("<frozen ")
+    return not installed and not frozen and not any(path.is_relative_to(p) for p in libraries)
 
 
 def outside_loops(work: Callable[[Stop], T]) -> T:

@@ -7,13 +7,12 @@ recorded as failed there, with who caused it, instead of ending the run.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 from pathlib import Path
 from typing import Any
 
-from recollect.concurrency import NO_MARK, waiting
+from recollect.concurrency import NO_MARK, is_own_code, waiting
 from recollect.foreign import redact
 from recollect.types import Failure, Fault
 
@@ -137,15 +136,6 @@ def place_of(error: BaseException) -> str:
             place = show_place(name, step.tb_lineno)
         step = step.tb_next
     return place
-
-
-def is_own_code(filename: str) -> bool:
-    """Tell whether a file is neither ours, nor Python's, nor an installed package's."""
-    path = Path(filename)
-    libraries = (Path(__file__).parent, Path(contextlib.__file__).parent)
-    installed = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
-    frozen = filename.startswith("<frozen ")
-    return not installed and not frozen and not any(path.is_relative_to(p) for p in libraries)
 
 
 def called_by(item: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from recollect.cli import main
+from recollect.evaluation.folder import read_episodes
 from tests.support.tiny import tiny_model
 from tests.support.token_server import http_response, listening, read_request
 from tests.support.warm import Warm
@@ -161,6 +162,60 @@ def test_a_background_process_that_ignores_ctrl_c_hears_the_others(tmp_path):
         process.send_signal(signal.SIGTERM)
         assert process.communicate(timeout=60)[1] == "recollect: stopped\n"
         assert process.returncode == 143
+
+
+BLOCKS = """
+import time
+from pathlib import Path
+
+calls = []
+
+async def agent(task, chats, memory):
+    calls.append(1)
+    reply = await chats.open("answer").say("Which?", max_tokens=4)
+    if len(calls) > FREE and not Path("free").exists():
+        Path("blocked").touch()
+        DO
+    return [reply.text for _ in task.questions]
+"""
+
+
+def block(free: int, do: str = "time.sleep(1000)") -> None:
+    """Write an agent that blocks the event loop after some episodes, until there is a file."""
+    text = BLOCKS.replace("FREE", str(free)).replace("DO", do)
+    Path("blocking.py").write_text(text)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_training_ends_and_is_saved_though_an_agent_blocks(tmp_path, monkeypatch, number):
+    monkeypatch.chdir(tmp_path)
+    block(free=4 + 2 + 4)  # the trial, a validation and one step
+    words = ["train", "demo", "--agent", "blocking:agent", "--steps", "2", "--test-freq", "2"]
+    words += ["--rollout.tasks", "2", "--rollout.n", "2", "--updates-per-step", "1"]
+    words += ["--val.tasks", "2", "--val.lengths", "1", "--val.length-tasks", "2"]
+    process = Warm(words)
+    wait(Path("blocked").exists)
+    assert stopped(process, number) == ""
+    assert [p.name for p in Path("runs/demo/checkpoints").iterdir()] == ["step-000001"]
+    Path("free").touch()
+    assert Warm(words).wait() == 0
+
+
+def test_an_evaluation_ends_and_keeps_what_it_has_though_an_agent_blocks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    block(free=1 + 1, do="while True: pass")  # the trial and one episode
+    well = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}
+    with answering(lambda _call: (200, well)) as (url, _calls):
+        words = ["eval", "--tasks", "recall@256", "--agents", "blocking:agent", "--n", "3"]
+        words += ["--no-closed-book", "--model", url, "--out", "out", "--concurrency", "1"]
+        process = Warm(words)
+        wait(Path("blocked").exists)
+        assert stopped(process, signal.SIGTERM) == "recollect: stopped\n"
+        [kept] = read_episodes(Path("out"))
+        assert kept["failure"] is None
+        Path("free").touch()
+        assert Warm(words).wait() == 0
+    assert [record["failure"] for record in read_episodes(Path("out"))] == [None] * 3
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["doctor"]])

@@ -127,7 +127,7 @@ def _train(
         for note in run.notes:
             display.note(note)
         trackers.note = display.note
-        outcome = stop.run(train(rollouts, run, Screen(display, trackers), stop.soon))
+        outcome = stop.run(train(rollouts, run, Screen(display, trackers), stop))
     if outcome.groups:
         console.print(rollout_table(outcome.groups))
     if not outcome.finished:

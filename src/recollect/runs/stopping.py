@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
+from recollect.concurrency import Handler, Interrupted, Stop
+
 T = TypeVar("T")
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-Handler = Callable[[int, FrameType | None], object]
 
 
 def status_of(number: int) -> int:
@@ -58,27 +59,28 @@ class Interrupts:
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:
         self._number = number
         if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background process
-            raise KeyboardInterrupt
+            raise Interrupted
         signal.raise_signal(signal.SIGINT)  # whoever listens to it, an event loop too
 
 
 class Stopping:
     """Whether a loop was asked to stop; made by `stop_requested`."""
 
-    def __init__(self, note: Callable[[str], None], asked: threading.Event) -> None:
+    def __init__(self, note: Callable[[str], None], stop: Stop) -> None:
         self.number = 0
         """The signal that asked for it; 0 for none."""
         self._note = note
-        self._asked = asked
+        self._stop = stop
         self._abandon: Callable[[], object] | None = None
 
     def __bool__(self) -> bool:
-        return self.number != 0 or self._asked.is_set()
+        return self.number != 0 or self._stop.soon.is_set()
 
     @property
     def urgent(self) -> bool:
-        """Whether nobody waits for the end of a step: a cluster kills half a minute later."""
-        return self.number in (signal.SIGTERM, signal.SIGHUP)
+        """Whether nobody waits for the end of a step: a cluster kills half a minute later, and a
+        user's own code that blocks may never end."""
+        return self.number in (signal.SIGTERM, signal.SIGHUP) or self._stop.forced
 
     async def unless_urgent(self, work: Awaitable[T]) -> T | None:
         """Wait for work that can be done again later; None if it was abandoned to stop sooner."""
@@ -105,17 +107,16 @@ class Stopping:
                 self._abandon()
         else:
             self._note("stopping after this step; press Ctrl-C again to stop at once")
+        self._stop.watch(number)
 
 
 @contextmanager
-def stop_requested(
-    note: Callable[[str], None], asked: threading.Event | None = None
-) -> Iterator[Stopping]:
+def stop_requested(note: Callable[[str], None], stop: Stop | None = None) -> Iterator[Stopping]:
     """Let the first signal end a loop, saved; a second one does what it did before.
 
-    Only the main thread is sent signals; for a loop in another one, its owner sets `asked`.
+    Only the main thread is sent signals; for a loop in another one, its owner sets `stop.soon`.
     """
-    stopping = Stopping(note, asked or threading.Event())
+    stopping = Stopping(note, stop or Stop())
     before = {number: signal.getsignal(number) for number in STOPS}
 
     def ask(number: int, frame: FrameType | None) -> None:

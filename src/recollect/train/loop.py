@@ -6,7 +6,6 @@ optimiser and the step's number, so a run that is killed and resumed equals an u
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from recollect.accuracy import Accuracy, accuracy, by_category
+from recollect.concurrency import Stop
 from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.runs.run import Run
@@ -60,11 +60,11 @@ class Outcome:
 
 
 async def train(
-    rollouts: Rollouts, run: Run, watcher: Watcher, stop: threading.Event | None = None
+    rollouts: Rollouts, run: Run, watcher: Watcher, stop: Stop | None = None
 ) -> Outcome:
     """Train from the run's checkpoint, or from the start, to the configured step.
 
-    Setting `stop` ends the run after its present step, as the first Ctrl-C does.
+    Setting `stop.soon` ends the run after its present step, as the first Ctrl-C does.
     """
     for note in (*rollouts.roles.notes, *rollouts.config.notes):
         watcher.note(note)
@@ -74,9 +74,7 @@ async def train(
         rollouts.roles.close()
 
 
-async def _train(
-    rollouts: Rollouts, run: Run, watcher: Watcher, stop: threading.Event | None
-) -> Outcome:
+async def _train(rollouts: Rollouts, run: Run, watcher: Watcher, stop: Stop | None) -> Outcome:
     config = rollouts.config
     learner, batches = Learner(rollouts), Batches(rollouts, watcher)
 
