@@ -169,3 +169,18 @@ def test_work_of_ours_that_blocks_is_waited_for(monkeypatch):
     with pytest.raises(Interrupted):
         Stop().run(work())
     assert done
+
+
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
+def test_what_ends_python_in_a_task_reaches_only_who_awaits_it(ends):
+    async def fails() -> None:
+        raise ends(3)
+
+    async def work() -> list[str]:
+        async with asyncio.timeout(60):
+            found = await asyncio.gather(fails(), fails(), return_exceptions=True)
+        return [type(error).__name__ for error in found if error]
+
+    assert Stop().run(work()) == [ends.__name__] * 2
+    with pytest.raises(RuntimeError, match="it ended Python"):
+        Stop().run(fails())

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from recollect.concurrency import Interrupted
 from recollect.errors import BoundaryError, UserError, boundary
 from recollect.types import Failure
 
@@ -36,10 +37,18 @@ def test_no_error_no_trace():
         pass
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, asyncio.CancelledError, SystemExit])
-def test_what_ends_a_program_is_not_a_failure(kind):
+@pytest.mark.parametrize("kind", [Interrupted, asyncio.CancelledError])
+def test_what_a_person_ends_is_not_a_failure(kind):
     with pytest.raises(kind), boundary("agent"):
         raise kind
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_what_code_raises_to_end_python_is_a_failure(kind):
+    with pytest.raises(BoundaryError) as caught, boundary("reward"):
+        raise kind(3)
+    assert caught.value.failure.kind == kind.__name__ and caught.value.failure.message == "3"
+    assert caught.value.failure.boundary == "reward" and caught.value.failure.place
 
 
 def test_user_errors_pass_through():

@@ -157,7 +157,7 @@ def _run(args: list[str]) -> int:
     except UserError as error:
         print(shown(f"recollect: {error}"), file=sys.stderr)
         return 2
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not (place := place_of(error)):
             raise
         wrong = UserError(f"{place}: {type(error).__name__}: {error}", "correct that line")

@@ -68,7 +68,8 @@ async def apart(work: Callable[[], T]) -> T:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A person's Ctrl-C, or a signal that means the same."""
+    """A person's Ctrl-C, or a signal that means the same; a plain KeyboardInterrupt is raised by
+    code, while a `Stop` listens."""
 
 
 class Stop:
@@ -104,12 +105,22 @@ class Stop:
                 self._work = None
 
         with self._hearing(), asyncio.Runner() as runner:
-            try:
-                return runner.run(watched())
-            except asyncio.CancelledError:
-                if self._interrupted:
-                    raise Interrupted from None
-                raise
+            loop = runner.get_loop()
+            task = loop.create_task(watched())
+            while True:
+                try:
+                    return loop.run_until_complete(task)
+                except asyncio.CancelledError:
+                    if self._interrupted:
+                        raise Interrupted from None
+                    raise
+                except Interrupted:
+                    raise
+                except (KeyboardInterrupt, SystemExit) as error:
+                    if task.done():
+                        what = f"it ended Python ({ending(error)})"
+                        raise RuntimeError(what).with_traceback(error.__traceback__) from None
+                    # Some task of a user's own raised it. Who awaits that task is told.
 
     def now(self) -> None:
         """Cancel what is running, or what starts next."""
@@ -173,6 +184,11 @@ class Stop:
         if not self._interrupted:
             signal.raise_signal(self._asked)
         raise asyncio.CancelledError
+
+
+def ending(error: BaseException) -> str:
+    """Write down what ends Python."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _in_own_code(frame: FrameType | None) -> bool:

@@ -12,7 +12,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from recollect.concurrency import NO_MARK, is_own_code, waiting
+from recollect.concurrency import NO_MARK, Interrupted, is_own_code, waiting
 from recollect.foreign import redact
 from recollect.types import Failure, Fault
 
@@ -20,6 +20,10 @@ AGENTS = ("agent", "render", "policy")
 """Boundaries inside which the time is the agent's; a policy marks its own."""
 FOREIGN = ("aiohttp", "grpc", "httpcore", "httpx", "openai", "ray", "requests", "urllib3")
 """Packages whose errors tell of a network or another process, though they are no OSError."""
+
+
+CAUGHT = (Exception, SystemExit, KeyboardInterrupt)
+"""What code around an episode may raise; none of it ends a run, Python's own way to end too."""
 
 
 class UserError(Exception):
@@ -76,10 +80,13 @@ class BoundaryError(Exception):
         return "agent" if own else "environment"
 
 
+PASSING = (UserError, BoundaryError, Interrupted)
+
+
 class boundary:  # not a generator: that takes three times as long
     """Attribute any exception raised inside to `name`; the innermost boundary keeps it.
 
-    A UserError passes through: it concerns the whole run, not one episode.
+    A UserError passes through, and so does Ctrl-C: they concern the whole run, not one episode.
     """
 
     def __init__(self, name: str) -> None:
@@ -93,7 +100,7 @@ class boundary:  # not a generator: that takes three times as long
         self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
     ) -> None:
         self._waiting.__exit__(kind, error, trace)
-        if not isinstance(error, Exception) or isinstance(error, UserError | BoundaryError):
+        if not isinstance(error, CAUGHT) or isinstance(error, PASSING):
             return
         cause = _cause(error)
         if isinstance(cause, UserError | BoundaryError):
@@ -101,9 +108,9 @@ class boundary:  # not a generator: that takes three times as long
         raise BoundaryError(self._name, cause) from error
 
 
-def _cause(error: Exception) -> Exception:
+def _cause(error: BaseException) -> BaseException:
     """Look into what an agent's own task group raised: a UserError first, else its first error."""
-    while isinstance(error, ExceptionGroup):
+    while isinstance(error, BaseExceptionGroup):
         error = (error.subgroup(UserError) or error).exceptions[0]
     return error
 

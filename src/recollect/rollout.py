@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from recollect.agents.base import Agent, checked_answers, open_memory, part_name
 from recollect.chat.chat import Chats, Model
-from recollect.concurrency import Deadline, OutOfTime, concurrently
+from recollect.concurrency import Deadline, Interrupted, OutOfTime, concurrently, ending
 from recollect.errors import BoundaryError, OwnMistake, UserError, boundary, place_of
 from recollect.forks import Fork
 from recollect.memory.base import Memory
@@ -154,8 +154,10 @@ class Rollout:
         """Run the agent; what would end the whole run is its own mistake."""
         try:
             return await self.agent.run(task, chats, memory)
-        except SystemExit as error:
-            what = f"the agent {part_name(self.agent)} ended Python (SystemExit: {error.code})"
+        except Interrupted:
+            raise
+        except (SystemExit, KeyboardInterrupt) as error:
+            what = f"the agent {part_name(self.agent)} ended Python ({ending(error)})"
             raise OwnMistake(what, place_of(error)) from error
         except asyncio.CancelledError as error:
             current = asyncio.current_task()

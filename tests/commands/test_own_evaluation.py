@@ -161,3 +161,48 @@ def test_a_file_of_yours_that_has_the_name_of_a_standard_module_breaks_nothing(h
         ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0, ended.stderr
     assert main(["eval", "--agents", "json.py:two", "--tasks", "mine:Chess", "--model", "x"]) == 2
+
+
+ENDS = """
+import asyncio, sys
+
+async def leave():
+    sys.exit(3)
+
+async def agent(task, chats, memory):
+    reply = await chats.open("answer").say("Which?", max_tokens=4)
+    if task.id.endswith("1"):
+        await asyncio.gather(leave(), leave())
+    return [reply.text for _ in task.questions]
+
+def metric(prediction, answers):
+    if prediction == "nothing":
+        sys.exit(4)
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_agent_that_ends_python_fails_its_episode_and_a_metric_is_named(here, capfd, workers):
+    Path("ends.py").write_text(ENDS)
+    with chat_server(lambda _text: "nothing") as server:
+        words = [
+            "--agents",
+            "ends:agent",
+            "--tasks",
+            "mine:Chess",
+            "--n",
+            "3",
+            "--workers",
+            workers,
+        ]
+        words += ["--model", server.url, "--out", "out"]
+        assert main(["eval", *words]) == 0
+        failures = [e["failure"] for e in read_episodes(Path("out")) if e["agent"] == "ends:agent"]
+        [failed] = filter(None, failures)
+        assert len(failures) == 3 and failed["boundary"] == "agent"
+        assert "ended Python (SystemExit: 3)" in failed["message"] and "ends.py" in failed["place"]
+        assert main(["replay", "out", "--metrics", "ends:metric"]) == 2
+    shown = capfd.readouterr()
+    assert "ends.py:" in shown.err and "it ended Python (SystemExit: 4)" in shown.err
+    assert "Traceback" not in shown.out + shown.err and "asyncio" not in shown.out + shown.err

@@ -139,6 +139,10 @@ async def ends_python(task, chats, memory):
     raise SystemExit(3)
 
 
+async def interrupts(task, chats, memory):
+    raise KeyboardInterrupt
+
+
 async def cancels(task, chats, memory):
     own = asyncio.ensure_future(asyncio.sleep(9))
     own.cancel()
@@ -209,6 +213,7 @@ def test_an_odd_agent_runs_and_is_read_back(here, name):
     ("name", "says"),
     [
         ("ends_python", "ended Python (SystemExit: 3)"),
+        ("interrupts", "ended Python (KeyboardInterrupt)"),
         ("cancels", "awaited something that was cancelled"),
         ("unawaited", "among its answers, not a list of answers as texts: await it"),
         ("nothing_said", "say needs a text"),

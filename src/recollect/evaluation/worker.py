@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from recollect.concurrency import Stop
 from recollect.errors import UserError
 from recollect.evaluation.calls import Calls
 from recollect.evaluation.harness import Harness, Started
@@ -156,7 +157,7 @@ def main() -> None:
     """Answer on a copy of the standard output, which is left to what agents print."""
     file = os.dup(1)
     os.dup2(2, 1)
-    asyncio.run(work(file))
+    Stop().run(work(file))
 
 
 if __name__ == "__main__":

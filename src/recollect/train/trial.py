@@ -6,12 +6,12 @@ says the same, so that it needs no model.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from recollect.agents.base import is_ours
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
+from recollect.concurrency import Stop
 from recollect.config.roles import ROLES, ModelsConfig
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
@@ -65,7 +65,7 @@ def rehearse(config: TrainConfig) -> list[str]:
     rollout = Rollout(make_agent(config), dict.fromkeys(ROLES, model), reward, timeout=60)
     task = first_task(config.tasks, config.seed, "train")
     with unawaited():
-        [episodes] = asyncio.run(rollout.groups([task], 1, (config.seed, "rehearsal")))
+        [episodes] = Stop().run(rollout.groups([task], 1, (config.seed, "rehearsal")))
     refuse_silent(config.models, episodes)
     found = mistake(episodes)
     if found is None:
