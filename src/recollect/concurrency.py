@@ -104,7 +104,8 @@ class Stop:
             finally:
                 self._work = None
 
-        with self._hearing(), asyncio.Runner() as runner:
+        # A user's own code may change the current folder; who named paths meant this one.
+        with contextlib.chdir(Path.cwd()), self._hearing(), asyncio.Runner() as runner:
             loop = runner.get_loop()
             task = loop.create_task(watched())
             while True:

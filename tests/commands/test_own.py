@@ -220,3 +220,28 @@ def test_every_engine_warns_or_refuses_at_the_start(here, capsys, engine):
     )
     status, said = planned("--agent", "mine:silent", "--models.answer", "http://127.0.0.1:9/v1")
     assert status == 2 and "nothing would be trained: memory learns" in said
+
+
+WANDERS = """
+import os
+
+os.chdir("{first}")
+
+async def agent(task, chats, memory):
+    os.chdir("{later}")
+    return [(await chats.open("answer").say(q.text, max_tokens=4)).text for q in task.questions]
+"""
+
+
+def test_an_agent_that_changes_the_current_folder_moves_nothing_of_the_run(here, tmp_path_factory):
+    first, later = (tmp_path_factory.mktemp(name) for name in ("first", "later"))
+    Path("wanders.py").write_text(WANDERS.format(first=first, later=later))
+    line = '{"text": "A cat.", "question": "What?", "answer": "cat"}\n'
+    Path("mine.jsonl").write_text(line * 60)
+    words = ["--agent", "wanders:agent", "--tasks", "mine.jsonl"]
+    assert train(*words) == 0 and train(*words, "--steps", "3") == 0
+    assert main(["eval", "runs/demo", "--val.tasks", "2", "--val.lengths", "1"]) == 0
+    assert Path.cwd() == here and not [*first.iterdir(), *later.iterdir()]
+    table = json.loads(Path("runs/demo/config.json").read_text())
+    assert table["tasks"]["file"] == "mine.jsonl" and table["folder"] == "runs"
+    assert "runs/demo" in Path("runs/demo/report.md").read_text()

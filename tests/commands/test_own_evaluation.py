@@ -206,3 +206,17 @@ def test_an_agent_that_ends_python_fails_its_episode_and_a_metric_is_named(here,
     shown = capfd.readouterr()
     assert "ends.py:" in shown.err and "it ended Python (SystemExit: 4)" in shown.err
     assert "Traceback" not in shown.out + shown.err and "asyncio" not in shown.out + shown.err
+
+
+def test_an_agent_that_changes_the_current_folder_moves_nothing(here, tmp_path_factory):
+    later = tmp_path_factory.mktemp("later")
+    text = "import os\n\nasync def agent(task, chats, memory):\n"
+    Path("wanders.py").write_text(f"{text}    os.chdir({str(later)!r})\n    return ['cat']\n")
+    line = '{"text": "A cat.", "question": "What?", "answer": "cat"}\n'
+    Path("mine.jsonl").write_text(line * 3)
+    with chat_server(lambda _text: "cat") as server:
+        words = ["--agents", "wanders:agent,fold", "--tasks", "mine.jsonl", "--concurrency", "1"]
+        assert main(["eval", *words, "--model", server.url, "--out", "out"]) == 0
+    assert Path.cwd() == here and not list(later.iterdir())
+    assert not any(episode["failure"] for episode in read_episodes(Path("out")))
+    assert Path("out/report.md").is_file()

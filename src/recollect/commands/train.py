@@ -73,7 +73,7 @@ def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainR
     run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
     copy_sources(own_sources(config), folder)
     done = run.checkpoint.step if run.checkpoint else -1
-    tracked = open_trackers(config.trackers, folder, settings, config.tracking, start=done)
+    tracked = open_trackers(config.trackers, run.folder, settings, config.tracking, start=done)
     try:
         with tracked as trackers:
             return _train(config, rollouts, run, trackers, console, stop)
@@ -191,7 +191,7 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
     phases = ("rollout", "update", "sync", "validation")
     return Report(
         title=config.name,
-        folder=run.folder,
+        folder=config.folder / config.name,
         before=stored_accuracy(measured[0]) if measured[0]["step"] == 0 else None,
         after=stored_accuracy(measured[-1]),
         lengths=tuple(outcome.lengths.items()),
@@ -210,7 +210,7 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
             "seed": str(config.seed),
             **_rewards(config, measured),
         },
-        next_command=_next_command(run),
+        next_command=_next_command(config.folder / config.name),
     )
 
 
@@ -219,16 +219,16 @@ def _parameters(outcome: Outcome) -> str:
     return f"{outcome.parameters:,} parameters{adapters}"
 
 
-def _next_command(run: Run) -> str:
+def _next_command(folder: Path) -> str:
     """Measure what was trained; nothing if its settings cannot be read back from the folder."""
-    path = run.folder / "config.json"
+    path = folder / "config.json"
     try:
         read_settings(path)
     except UserError:  # such as an agent that was defined in no file
         return ""
     if MAIN in (read_json(path, "keep it").get("code") or {}):  # only this script can read it back
         return ""
-    return f"recollect eval {shlex.quote(str(run.folder))}"
+    return f"recollect eval {shlex.quote(str(folder))}"
 
 
 def _rewards(config: TrainConfig, measured: list[dict[str, Any]]) -> dict[str, str]:

@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -99,7 +99,7 @@ def import_from(name: str, root: Path | None, searched: Path | None = None) -> M
     """Import a module; one that lies in `root` must come from there."""
     importlib.invalidate_caches()
     try:
-        with _first_on_path(root):
+        with _first_on_path(root), chdir(Path.cwd()):  # one that changes it means itself alone
             module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):

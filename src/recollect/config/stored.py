@@ -131,9 +131,15 @@ def _items(value: Any) -> Iterator[Any]:
 
 
 def absolute(value: Any) -> Any:
-    """Make every path in settings absolute: workers on other nodes start in other folders."""
+    """Make every path in settings absolute: workers on other nodes start in other folders, and an
+    agent may change the current one."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [spec.name for spec in dataclasses.fields(value) if spec.init]
-        kept = {name: absolute(getattr(value, name)) for name in names}
+        own = {name: getattr(value, name) for name in names}
+        kept = {name: absolute(item) for name, item in own.items()}
+        if all(kept[name] is own[name] for name in names):
+            return value  # with all that it has read
         return dataclasses.replace(value, **kept)
-    return value.expanduser().absolute() if isinstance(value, Path) else value
+    if isinstance(value, Path) and not value.is_absolute():
+        return value.expanduser().absolute()
+    return value

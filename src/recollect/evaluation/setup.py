@@ -19,7 +19,7 @@ from recollect.config.modules import is_named, load
 from recollect.config.overlay import to_table
 from recollect.config.sources import copy_sources, table_of
 from recollect.config.starting import exported, is_run, is_trained, starting_point
-from recollect.config.stored import own_sources
+from recollect.config.stored import absolute, own_sources
 from recollect.errors import UserError
 from recollect.evaluation.assessment import CLOSED_BOOK
 from recollect.evaluation.folder import read_config, write_config
@@ -88,7 +88,7 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
         names = list(dict.fromkeys([*names, CLOSED_BOOK]))
     chosen = choose_agents(names, known, options.set)
     families: dict[str, TaskFamily] = {
-        **{name: open_set(spec, options.data, options.columns) for name, spec in named.items()},
+        **{n: absolute(open_set(s, options.data, options.columns)) for n, s in named.items()},
         **own.tasks,
     }
     grid = Grid(families, list(chosen), options.n, options.seeds, options.split, options.first_seed)

@@ -86,6 +86,7 @@ class Run:
             try:
                 run._refuse_other(config, resume, may_change)
                 run._start(config, resume, at)
+                run.folder = run.folder.absolute()  # an agent may change the current one
             except BaseException:
                 run.close()
                 raise

@@ -15,6 +15,7 @@ import torch
 
 from recollect.agents.base import Agent, check_window
 from recollect.chat.chat import Model
+from recollect.config.stored import absolute
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 from recollect.forks import choose_forks, find_places
@@ -62,6 +63,7 @@ class Rollouts:
 
         What is needed for nothing but learning, a critic, is loaded only if `learns`.
         """
+        config = absolute(config)
         ask_servers(config)  # before a model is loaded, which takes a while
         torch.manual_seed(derive(config.seed, "weights"))  # LoRA starts at random
         roles = Roles.open(config.models, config.model, config.rollout if learns else None)
