@@ -227,8 +227,20 @@ def test_a_stopped_run_is_not_ended_where_it_was_never_measured(tmp_path):
         run.log(1, {"reward/mean": 0.5})
         run.save(1, lambda folder: (folder / "weights").write_text("made up"))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=r"starts at step 1, and --steps asks for no more"):
+    with pytest.raises(UserError, match=r"has done 1 step already, and --steps asks for 1"):
         run_training(replace(config, steps=1))
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_a_run_that_has_its_steps_says_how_it_continues(tmp_path, model):
+    words = (tmp_path, model, "--test-freq", "1", "--steps")
+    finish(start(*words, "2"))
+    assert "no step is left to do, and --steps above 2 continues" in finish(start(*words, "2"))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    process = start(*words, "1")
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 2, out + err
+    assert "has done 2 steps already, and --steps asks for 1\n  fix: set --steps above 2" in err
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 

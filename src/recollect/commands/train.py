@@ -84,25 +84,27 @@ def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainR
 def refuse_finished(config: TrainConfig, folder: Path) -> None:
     """Refuse, before anything is written, a run with no step to train and no result to show.
 
-    It starts at a checkpoint that has all its steps but was not measured in this run: that of
-    another run, or one where this run was stopped between two measurements.
+    It has more steps than are asked for, or starts at a checkpoint that has all of them but was not
+    measured in this run: that of another run, or one where this run was stopped between two
+    measurements.
     """
     if str(config.resume) == "never":
         return
     start = folder if str(config.resume) == "auto" else Path(config.resume)
     step = newest_step(start)
-    if step is None or step < config.steps or _measured(folder, step):
+    if step is None or step < config.steps:
         return
-    step = find_checkpoint(start).step  # it may be older, if the newest is damaged
-    if step >= config.steps and not _measured(folder, step):
-        raise nothing_left(folder, step)
+    if step > config.steps or not _measured(folder, step):
+        step = find_checkpoint(start).step  # it may be older, if the newest is damaged
+    if step > config.steps or (step == config.steps and not _measured(folder, step)):
+        raise nothing_left(folder, step, config.steps)
 
 
-def nothing_left(folder: Path, step: int) -> UserError:
+def nothing_left(folder: Path, step: int, asked: int) -> UserError:
     """Say that a run has nothing to do."""
     return UserError(
-        f"{folder} starts at step {step}, and --steps asks for no more",
-        f"set --steps above {step}",
+        f"{folder} has done {step} step{'s' * (step != 1)} already, and --steps asks for {asked}",
+        f"set --steps above {step} to continue it",
     )
 
 
@@ -186,7 +188,7 @@ def make_report(config: TrainConfig, run: Run, outcome: Outcome) -> Report:
     rows = list(read_records(run.folder))
     measured = [row for row in rows if "val/accuracy" in row]
     if not measured:  # they were lost, or it began with a checkpoint that had all its steps
-        raise nothing_left(run.folder, outcome.step)
+        raise nothing_left(config.folder / config.name, outcome.step, config.steps)
     total = lambda name: sum(row.get(name) or 0 for row in rows)  # noqa: E731
     phases = ("rollout", "update", "sync", "validation")
     return Report(

@@ -89,7 +89,9 @@ async def _train(rollouts: Rollouts, run: Run, watcher: Watcher, stop: Stop | No
         learner.load(run.checkpoint.path)
         batches.load(run.checkpoint.path)
         outcome.step = run.checkpoint.step
-        watcher.note(f"resumed after step {outcome.step}")
+        done = f": no step is left to do, and --steps above {outcome.step} continues the run"
+        left = outcome.step < config.steps
+        watcher.note(f"resumed after step {outcome.step}{'' if left else done}")
     elif config.val.before_training:
         clock = report.Clock()
         metrics = await measure(rollouts, run, watcher, 0)
