@@ -208,6 +208,24 @@ def test_an_agent_that_ends_python_fails_its_episode_and_a_metric_is_named(here,
     assert "Traceback" not in shown.out + shown.err and "asyncio" not in shown.out + shown.err
 
 
+def test_an_edited_file_is_not_taken_for_the_copy_of_a_run_beside_it(here, capsys):
+    small = ["--steps", "1", "--rollout.tasks", "2", "--rollout.n", "2", "--val.lengths", "1"]
+    small += ["--val.tasks", "2", "--val.length-tasks", "2", "--updates-per-step", "1"]
+    assert main(["train", "demo", "--agent", "mine:two_pass", *small]) == 0
+    words = ["eval", "--tasks", "recall@256", "--n", "1", "--no-closed-book", "--out", "out"]
+    words += ["--agents", "runs/demo,mine:two_pass"]
+    del sys.modules["mine"]
+    assert main(words) == 0  # both are the same
+    with open("mine.py", "a") as file:
+        file.write("\n# edited\n")
+    assert main(["train", "runs/demo", "--steps", "2"]) == 0  # the run keeps to its copy
+    for command in (words, ["train", "runs/demo", "--agent", "mine:two_pass", "--steps", "3"]):
+        sys.modules.pop("mine")
+        capsys.readouterr()
+        assert main(command) == 2
+        assert "mine.py, or what it imports, differs from a run's copy" in capsys.readouterr().err
+
+
 def test_an_agent_that_changes_the_current_folder_moves_nothing(here, tmp_path_factory):
     later = tmp_path_factory.mktemp("later")
     text = "import os\n\nasync def agent(task, chats, memory):\n"

@@ -117,7 +117,7 @@ def test_a_file_is_the_copy_that_a_run_stored_until_either_changes(tmp_path):
     import_stored(table_of(found), tmp_path / "run")
     assert load("alike.py:f") is load("alike:f") is sys.modules["alike"].f
     write("beside_alike.py", "changed = True\n")
-    with pytest.raises(UserError, match="is also the name of another module"):
+    with pytest.raises(UserError, match="or what it imports, differs from a run's copy"):
         load("alike.py:f")
 
 

@@ -45,14 +45,18 @@ def load(text: str, folder: Path | None = None) -> Any:
             f"{text!r} names nothing",
             "write module:Name, or path/to/file.py:Name",
         )
-    module = import_own(found["module"], folder)
+    return named_in(import_own(found["module"], folder), found["name"])
+
+
+def named_in(module: ModuleType, name: str) -> Any:
+    """Return what a module calls by a name."""
     value: Any = module
-    for part in unicodedata.normalize("NFKC", found["name"]).split("."):  # as Python reads names
+    for part in unicodedata.normalize("NFKC", name).split("."):  # as Python reads names
         if not hasattr(value, part):
             own = [name for name, item in vars(module).items() if _is_public(module, name, item)]
             close = difflib.get_close_matches(part, own, 3) or sorted(own)
             raise UserError(
-                f"{_shown(module)} has no {found['name']}",
+                f"{_shown(module)} has no {name}",
                 f"choose from {', '.join(close)}" if close else "define it there",
             )
         value = getattr(value, part)
@@ -120,6 +124,12 @@ def _refuse_changed(module: ModuleType, root: Path) -> None:
     """Refuse a module from elsewhere, unless it is a stored copy of what `root` still holds."""
     if not _is_copy(module, root):
         name = module.__name__
+        if _stored_in(module):
+            raise UserError(
+                f"{root / name.replace('.', '/')}.py, or what it imports, differs from a run's"
+                f" copy ({_shown(module)}), and one command can use only one of them",
+                "give the changed file another name, or leave one of them to a command of its own",
+            )
         raise UserError(
             f"{name} is also the name of another module ({_shown(module)})",
             f"give {root / name.replace('.', '/')}.py another name",
@@ -152,18 +162,25 @@ def _first_on_path(root: Path | None) -> Iterator[None]:
 
 
 def _lies_in(module: ModuleType, root: Path) -> bool:
+    if (stored := _stored_in(module)) and stored.resolve() != root.resolve():
+        return False  # a run's folder may lie in `root`, but its copies are no modules of that
     places = [module.__file__] if getattr(module, "__file__", None) else list(module.__path__)
     return any(Path(place).resolve().is_relative_to(root.resolve()) for place in places if place)
 
 
 def _is_copy(module: ModuleType, root: Path) -> bool:
     """Tell whether a run imported its stored copy of what is in `root`, and nothing has changed."""
-    file = Path(str(getattr(module, "__file__", None)))
-    stored = next((parent for parent in file.parents if parent.name == "code"), None)
-    if stored is None or not (stored.parent / "config.json").is_file():
+    if not (stored := _stored_in(module)):
         return False
     pairs = [(path, root / path.relative_to(stored)) for path in stored.rglob("*.py")]
     return all(own.is_file() and own.read_bytes() == path.read_bytes() for path, own in pairs)
+
+
+def _stored_in(module: ModuleType) -> Path | None:
+    """Return the folder of a run's copies that a module was imported from."""
+    file = Path(str(getattr(module, "__file__", None)))
+    stored = next((parent for parent in file.parents if parent.name == "code"), None)
+    return stored if stored and (stored.parent / "config.json").is_file() else None
 
 
 def _is_public(module: ModuleType, name: str, item: Any) -> bool:

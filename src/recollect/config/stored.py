@@ -91,7 +91,8 @@ def _loader(path: Path, code: Mapping[str, Any]) -> modules.Loader:
                 "assign it to a name at the top level of its module, and start the run again",
             )
         if module in code:
-            return modules.load(text)
+            # As `import_stored` has it: a file of that name in the current folder may be another.
+            return modules.named_in(modules.import_from(module, None), name)
         if not module.startswith("recollect.") or "." in name:
             raise UserError(
                 f"{path} names {text}, but {module} is not a module of the run",
