@@ -170,5 +170,10 @@ def place_of_class(kind: type) -> str:
 
 def show_place(filename: str, line: int) -> str:
     """Write where a line of code is, from the current folder if it lies there."""
-    path, here = Path(filename), Path.cwd()
-    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{line}"
+    return f"{near(Path(filename))}:{line}"
+
+
+def near(path: Path) -> Path:
+    """Return the shorter name of a path that lies in the current folder."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
-from recollect.errors import UserError
+from recollect.errors import UserError, near
 from recollect.files import loads
 from recollect.seeds import derive
 from recollect.tasks.base import Split
@@ -52,7 +52,7 @@ class Jsonl:
         lap, at = divmod(index, max(1, len(lines)))
         if not lines or (lap and split == "test"):
             raise UserError(
-                f"{self.file} holds {len(lines)} {split} tasks, not {index + 1}",
+                f"{near(self.file)} holds {len(lines)} {split} tasks, not {index + 1}",
                 f"ask for at most {len(lines)}" if lines else f'give some lines "split": "{split}"',
             )
         if split == "train":
@@ -72,14 +72,14 @@ class Jsonl:
         seen: dict[str, int] = {}
         unsaid: list[tuple[int, int]] = []
         names: list[str] = []
-        refuse_folder(self.file, "name a file of JSON lines")
+        refuse_folder(near(self.file), "name a file of JSON lines")
         try:
             file = self.file.open("rb")
         except OSError as error:
             fix = "check its name, or put it there"
-            why = f"{self.file} cannot be read: {error.strerror}"
+            why = f"{near(self.file)} cannot be read: {error.strerror}"
             if isinstance(error, FileNotFoundError):
-                why = f"there is no file {self.file}"
+                why = f"there is no file {near(self.file)}"
             raise UserError(why, fix) from None
         with file:
             start = 0
@@ -100,7 +100,7 @@ class Jsonl:
                         found[split].append((number, start))
                 start += len(line)
         if not seen:
-            raise UserError(f"{self.file} holds no tasks", HELP)
+            raise UserError(f"{near(self.file)} holds no tasks", HELP)
         for part, places in deal(names, 1 - self.held_out).items():
             found[part] = sorted(found[part] + [unsaid[place] for place in places])
         return found
@@ -110,7 +110,7 @@ class Jsonl:
         """What was read, and how much of it is held out."""
         train, test = self.size("train"), self.size("test")
         counts = f"{train:,} for training and {test:,} held out"
-        return (f"{self.file}: {train + test:,} tasks read, {counts}",)
+        return (f"{near(self.file)}: {train + test:,} tasks read, {counts}",)
 
 
 def _loaded(line: bytes, place: str) -> dict[str, Any]:
