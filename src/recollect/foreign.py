@@ -16,6 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
+LONGEST = 600
+"""Characters that are shown of an error that others wrote."""
 
 _HALF_PAIRS = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs: JSON and file names can carry them, UTF-8 cannot."""

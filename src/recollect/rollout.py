@@ -16,6 +16,7 @@ from recollect.agents.base import Agent, checked_answers, open_memory, part_name
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency import Deadline, Interrupted, OutOfTime, concurrently, ending
 from recollect.errors import BoundaryError, OwnMistake, UserError, boundary, place_of
+from recollect.foreign import LONGEST, one_line
 from recollect.forks import Fork
 from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
@@ -205,7 +206,7 @@ def mistake(episodes: Sequence[Episode]) -> Failure | None:
     """Return the first failure if all episodes failed in a user's own code."""
     failures = [episode.failure for episode in episodes]
     if all(failure is not None and failure.place for failure in failures):
-        return failures[0]
+        return failures[0] and replace(failures[0], message=one_line(failures[0].message, LONGEST))
     return None
 
 

@@ -112,3 +112,19 @@ def test_a_file_of_json_lines_that_is_not_there_is_said_to_be_missing(files, cap
     Path(words[-1]).write_text('{"text": "A cat.", "question": "What?", "answer": "cat"}\n' * 20)
     main(words)
     assert "there is no file" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["train", "demo"], ["doctor"], ["eval"]], ids=" ".join)
+def test_no_word_of_a_command_acts_on_the_terminal(files, capsys, words):
+    for bad in ("--nope\x1b[31m\u202e", "--nope\x1b[31m=3"):
+        assert main([*words, bad]) == 2
+        shown = capsys.readouterr().err
+        assert "there is no setting '--nope\\x1b[31m" in shown and "\x1b" not in shown
+
+
+def test_a_long_error_of_ones_own_code_is_shown_in_part(files, capsys):
+    text = "async def agent(task, chats, memory):\n    raise ValueError('wrong ' + 'y' * 9000)\n"
+    Path("bad_long.py").write_text(text)
+    assert main(["train", "demo", "--agent", "bad_long:agent"]) == 2
+    shown = capsys.readouterr().err
+    assert "bad_long.py:2: ValueError: wrong y" in shown and len(shown) < 1000

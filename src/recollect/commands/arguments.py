@@ -58,8 +58,16 @@ def find_package(name: str) -> None:
         raise ImportError(f"No module named {name!r}", name=name)
 
 
+def refuse_unprintable(args: Sequence[str]) -> None:
+    """Refuse the name of a setting that would act on the terminal where it is repeated."""
+    for word in args:
+        if word.startswith("-") and not (name := word.partition("=")[0]).isprintable():
+            raise UserError(f"there is no setting {name!r}", "--help lists them")
+
+
 def read_options(kind: type[Options], args: Sequence[str], verb: str) -> Options:
     """Read the settings of a verb, a dataclass, from its words."""
+    refuse_unprintable(args)
     with importing():
         import tyro
 
@@ -72,6 +80,7 @@ def read_config(
     args: list[str], verb: str, default_preset: str, start: TrainConfig | None = None
 ) -> TrainConfig:
     """Take a preset, or what to `start` from, and lay the given settings over it."""
+    refuse_unprintable(args)
     with importing():
         import tyro
 

@@ -40,7 +40,7 @@ from recollect.evaluation.tables import cost_table, judge_table, published_table
 from recollect.evaluation.tracked import tracked
 from recollect.evaluation.trial import try_metrics, try_out
 from recollect.evaluation.workers import Workers, count_workers
-from recollect.foreign import one_line
+from recollect.foreign import LONGEST, one_line
 from recollect.policies.cached import RemoteModel
 from recollect.policies.client import Endpoint
 from recollect.policies.estimated import REMEDY
@@ -51,8 +51,6 @@ from recollect.runs.trackers import check_trackers, open_trackers
 from recollect.tasks.base import notes_of
 
 VERDICTS = "verdicts.sqlite"
-SHOWN = 600
-"""Characters of an error that are shown."""
 
 
 def run_eval(options: EvalOptions, command: str) -> int:
@@ -190,7 +188,7 @@ def _say_failures(console: Console, found: EvalResult) -> None:
         return
     failure = next(r["failure"] for r in found.episodes if r["failure"])
     place = failure.get("place") or failure["boundary"]
-    cause = f"{place}: {failure['kind']}: {one_line(failure['message'], SHOWN)}"
+    cause = f"{place}: {failure['kind']}: {one_line(failure['message'], LONGEST)}"
     counts = f"{found.results.n_failed} of {found.n_episodes} episodes failed"
     text = f"{counts}; the first one at {cause}"
     console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)

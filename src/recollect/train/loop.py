@@ -15,6 +15,7 @@ from pathlib import Path
 from recollect.accuracy import Accuracy, accuracy, by_category
 from recollect.concurrency import Stop
 from recollect.errors import UserError
+from recollect.foreign import LONGEST, one_line
 from recollect.rollout import Group
 from recollect.runs.run import Run
 from recollect.runs.stopping import stop_requested
@@ -190,7 +191,8 @@ def failures(groups: list[Group]) -> str:
     first, total = failed[0], sum(len(group) for group in groups)
     faults = Counter(failure.fault for failure in failed)
     whose = ", ".join(f"{count} {BLAMED[fault]}" for fault, count in faults.items())
-    cause = f"the first one at {first.boundary}: {first.kind}: {first.message}"
+    said = one_line(first.message, LONGEST)
+    cause = f"the first one at {first.boundary}: {first.kind}: {said}"
     return f"{len(failed)} of {total} episodes failed ({whose}); {cause}"
 
 
@@ -201,7 +203,7 @@ def refuse_dead(groups: list[Group], when: str) -> None:
         first = failed[0]
         raise UserError(
             f"all {len(failed)} episodes of {when} failed; the first one at"
-            f" {first.boundary}: {first.kind}: {first.message}",
+            f" {first.boundary}: {first.kind}: {one_line(first.message, LONGEST)}",
             "fix that, then run the same command again: the run continues from its last checkpoint",
         )
 
