@@ -128,3 +128,9 @@ def test_a_long_error_of_ones_own_code_is_shown_in_part(files, capsys):
     assert main(["train", "demo", "--agent", "bad_long:agent"]) == 2
     shown = capsys.readouterr().err
     assert "bad_long.py:2: ValueError: wrong y" in shown and len(shown) < 1000
+
+
+@pytest.mark.parametrize("verb", ["train", "eval"])
+def test_an_empty_name_is_no_preset(files, capsys, verb):
+    assert main([verb, ""]) == 2
+    assert "there is no preset ''" in capsys.readouterr().err

@@ -30,7 +30,7 @@ def starting_point(name: str) -> TrainConfig:
         config = read_settings(folder / "config.json")
         # A folder that was moved, or is named from elsewhere, is still that run.
         return replace(config, folder=folder.parent, name=folder.resolve().name)
-    if path.is_dir() and name not in PRESETS:
+    if name and path.is_dir() and name not in PRESETS:
         raise UserError(f"{name} is not the folder of a run: it has no config.json", "check it")
     if name not in PRESETS and "/" in name:
         raise UserError(
