@@ -245,3 +245,18 @@ def test_an_agent_that_changes_the_current_folder_moves_nothing_of_the_run(here,
     table = json.loads(Path("runs/demo/config.json").read_text())
     assert table["tasks"]["file"] == "mine.jsonl" and table["folder"] == "runs"
     assert "runs/demo" in Path("runs/demo/report.md").read_text()
+
+
+def test_a_metric_that_fails_is_found_before_the_run(here, capsys):
+    Path("rates.py").write_text("def metric(prediction, answers):\n    return answers.text\n")
+    assert train("--metric", "rates:metric") == 2
+    assert "rates.py:2: AttributeError: 'tuple' object has no" in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_a_note_about_failures_names_the_line(here, capsys):
+    text = "async def agent(task, chats, memory):\n    await chats.open().say('x', max_tokens=2)\n"
+    text += "    if task.id.endswith('test-1'):\n        raise KeyError('gone')\n    return ['x']\n"
+    Path("fails.py").write_text(text)
+    assert train("--agent", "fails:agent", "--tasks", "mine:Chess") == 0
+    assert "the first one at agent: KeyError: 'gone' (fails.py:4)" in capsys.readouterr().out

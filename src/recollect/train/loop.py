@@ -27,7 +27,7 @@ from recollect.train.lengths import crowded_tasks
 from recollect.train.prefetch import Batches
 from recollect.train.rollouts import Rollouts
 from recollect.train.watcher import Watcher
-from recollect.types import Fault
+from recollect.types import Failure, Fault
 
 BLAMED: dict[Fault, str] = {
     "agent": "by the agent itself",
@@ -191,19 +191,22 @@ def failures(groups: list[Group]) -> str:
     first, total = failed[0], sum(len(group) for group in groups)
     faults = Counter(failure.fault for failure in failed)
     whose = ", ".join(f"{count} {BLAMED[fault]}" for fault, count in faults.items())
-    said = one_line(first.message, LONGEST)
-    cause = f"the first one at {first.boundary}: {first.kind}: {said}"
-    return f"{len(failed)} of {total} episodes failed ({whose}); {cause}"
+    return f"{len(failed)} of {total} episodes failed ({whose}); the first one at {_cause(first)}"
+
+
+def _cause(failure: Failure) -> str:
+    """Say where an episode failed and why, with the line of a user's own code."""
+    place = f" ({failure.place})" if failure.place else ""
+    said = one_line(failure.message, LONGEST)
+    return f"{failure.boundary}: {failure.kind}: {said}{place}"
 
 
 def refuse_dead(groups: list[Group], when: str) -> None:
     """End a run in which every episode of a batch failed: later ones would fare no better."""
     failed = [e.failure for group in groups for e in group if e.failure]
     if len(failed) == sum(len(group) for group in groups):
-        first = failed[0]
         raise UserError(
-            f"all {len(failed)} episodes of {when} failed; the first one at"
-            f" {first.boundary}: {first.kind}: {one_line(first.message, LONGEST)}",
+            f"all {len(failed)} episodes of {when} failed; the first one at {_cause(failed[0])}",
             "fix that, then run the same command again: the run continues from its last checkpoint",
         )
 

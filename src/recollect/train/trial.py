@@ -13,6 +13,7 @@ from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
 from recollect.concurrency import Stop
 from recollect.config.roles import ROLES, ModelsConfig
+from recollect.config.stored import own_sources
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
 from recollect.policies.bytes import Utf8Tokenizer
@@ -31,8 +32,9 @@ SAID = "yes"
 
 
 def has_own_code(config: TrainConfig) -> bool:
-    """Tell whether a part of a run is the user's own."""
-    return not all(map(is_ours, (config.agent, config.reward, config.tasks)))
+    """Tell whether a part of a run is the user's own, or has something of theirs, as a metric."""
+    parts = (config.agent, config.reward, config.tasks)
+    return not all(map(is_ours, parts)) or bool(own_sources(*parts))
 
 
 def needs_trial(config: TrainConfig) -> bool:
