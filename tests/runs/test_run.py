@@ -368,26 +368,21 @@ def test_a_second_process_is_refused_until_the_first_dies(tmp_path):
 
 
 def test_no_kill_at_any_moment_leaves_the_run_in_pieces(tmp_path):
-    """Kill a process that does nothing but log and save, again and again, then let it finish."""
-    folder, last, rng = tmp_path / "run", 60, random.Random(0)
-    kills = finished = 0
-    until = time.monotonic() + 10
-    while time.monotonic() < until and not finished:
-        process = child(folder, str(last))
+    """Kill a process that does nothing but log and save, again and again, then finish its run."""
+    folder, rng = tmp_path / "run", random.Random(0)
+    for _ in range(8):
+        process = child(folder, "1000000")
         assert process.stdout and process.stdout.readline() == "open\n", "could not go on"
-        try:
+        with pytest.raises(subprocess.TimeoutExpired):
             process.wait(rng.uniform(0, 0.15))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            kills += 1
-        output, _ = process.communicate()
-        finished = "done" in output
+        process.kill()
+        process.communicate()
         # Every name that looks like a checkpoint must be one, whenever the kill came.
         for path in (folder / "checkpoints").glob("step-*"):
             runs.verify(path)
-    assert kills >= 5
     with Run.open(folder, CONFIG) as run:
         assert run.checkpoint and not run.notes
+        last = run.checkpoint.step + 3
         train(run, last, save_every=1)
     records = [without_times(r) for r in read_metrics(folder)]
     assert records == [{"step": s, "reward": s / 7} for s in range(1, last + 1)]
