@@ -89,6 +89,9 @@ class Stop:
         self._interrupted = False
         self._asked = signal.SIGINT
         self._answered = False
+        self._hears = False
+        self._before_alarm: tuple[Any, tuple[float, float]] | None = None
+        """Whose alarm there was, and when it was due, while this one watches."""
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, as `asyncio.run` does; `now` in another thread cancels it."""
@@ -132,10 +135,12 @@ class Stop:
 
     def watch(self, number: int) -> None:
         """Send a signal again if a user's own code blocks the event loop after it."""
-        if signal.getsignal(signal.SIGALRM) == self._tick:
+        if self._hears:
             self._asked = signal.Signals(number)
             self._expect_answer()
-            signal.setitimer(signal.ITIMER_REAL, PATIENCE, PATIENCE)
+            handler = signal.signal(signal.SIGALRM, self._tick)
+            due = signal.setitimer(signal.ITIMER_REAL, PATIENCE, PATIENCE)
+            self._before_alarm = self._before_alarm or (handler, due)
 
     @contextlib.contextmanager
     def _hearing(self) -> Iterator[None]:
@@ -144,18 +149,26 @@ class Stop:
             yield
             return
         stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.getsignal(number) for number in (*stops, signal.SIGALRM)}
+        before = {number: signal.getsignal(number) for number in stops}
 
         try:
             for number in stops:
                 if callable(old := before[number]):  # neither ignored nor left to the system
                     signal.signal(number, partial(self._hear, old))
-            signal.signal(signal.SIGALRM, self._tick)
+            self._hears = True
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._hears = False
+            self._give_alarm_back()
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _give_alarm_back(self) -> None:
+        if self._before_alarm:
+            (handler, due), self._before_alarm = self._before_alarm, None
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)
+            signal.setitimer(signal.ITIMER_REAL, *due)
 
     def _hear(self, old: Handler, number: int, frame: FrameType | None) -> None:
         try:
