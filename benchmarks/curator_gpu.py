@@ -32,7 +32,7 @@ from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
 from recollect.chat.tools import Limits
 from recollect.commands.train import train_to_result
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.config.engine import LossConfig, ModelConfig, OptimConfig
 from recollect.config.presets import preset
 from recollect.config.rollout import RolloutConfig, ValidationConfig

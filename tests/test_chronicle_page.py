@@ -18,7 +18,7 @@ from rich.console import Console
 from benchmarks import chronicle, chronicle_page, chronicle_table
 from benchmarks.chronicle_teacher import HOME, Teacher, asked_about, shown
 from recollect.commands.evaluate import evaluate
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions
 from recollect.evaluation.setup import Own

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from recollect import concurrency
-from recollect.concurrency import Interrupted, Once, Stop
+from recollect.concurrency import stop
+from recollect.concurrency.many import Once
+from recollect.concurrency.stop import Interrupted, Stop
 
 
 def test_many_who_ask_at_once_get_one_computation():
@@ -141,7 +142,7 @@ def heard() -> Iterator[None]:
 @pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("signals", [1, 2])
 def test_code_that_blocks_is_ended_by_one_signal_and_by_a_second_at_once(monkeypatch, signals):
-    monkeypatch.setattr(concurrency, "PATIENCE", 0.05 if signals == 1 else 60)
+    monkeypatch.setattr(stop, "PATIENCE", 0.05 if signals == 1 else 60)
     ended: list[str] = []
 
     async def blocks() -> None:
@@ -172,8 +173,8 @@ def test_code_that_blocks_is_ended_by_one_signal_and_by_a_second_at_once(monkeyp
 
 @pytest.mark.usefixtures("heard")
 def test_work_of_ours_that_blocks_is_waited_for(monkeypatch):
-    monkeypatch.setattr(concurrency, "PATIENCE", 0.01)
-    monkeypatch.setattr(concurrency, "is_own_code", lambda _file: False)
+    monkeypatch.setattr(stop, "PATIENCE", 0.01)
+    monkeypatch.setattr(stop, "is_own_code", lambda _file: False)
     done: list[int] = []
 
     async def work() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from recollect.concurrency import Interrupted
+from recollect.concurrency.stop import Interrupted
 from recollect.errors import BoundaryError, UserError, boundary
 from recollect.types import Failure
 

@@ -169,7 +169,7 @@ def test_an_interrupt_in_a_notebook_ends_the_run_after_its_step(tmp_path):
 
 
 def test_a_second_interrupt_ends_it_at_once():
-    from recollect.concurrency import outside_loops
+    from recollect.concurrency.stop import outside_loops
 
     async def forever():
         for _ in range(2):

@@ -12,7 +12,7 @@ import pytest
 from recollect.agents.fold import FoldAgent
 from recollect.chat.chat import Chats, Model
 from recollect.chat.rendering import Renderer, user
-from recollect.concurrency import concurrently
+from recollect.concurrency.many import concurrently
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
 from recollect.policies.scripted import ScriptedPolicy

@@ -12,7 +12,8 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from recollect.concurrency import NO_MARK, Interrupted, is_own_code, waiting
+from recollect.concurrency.deadlines import NO_MARK, waiting
+from recollect.concurrency.stop import Interrupted, is_own_code
 from recollect.foreign import redact
 from recollect.types import Failure, Fault
 

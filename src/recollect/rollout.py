@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 
 from recollect.agents.base import Agent, checked_answers, open_memory, part_name
 from recollect.chat.chat import Chats, Model
-from recollect.concurrency import Deadline, Interrupted, OutOfTime, concurrently, ending
+from recollect.concurrency.deadlines import Deadline, OutOfTime
+from recollect.concurrency.many import concurrently
+from recollect.concurrency.stop import Interrupted, ending
 from recollect.errors import BoundaryError, OwnMistake, UserError, boundary, place_of
 from recollect.foreign import LONGEST, one_line
 from recollect.forks import Fork

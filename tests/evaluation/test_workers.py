@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from recollect.commands.evaluate import evaluate
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.errors import UserError
 from recollect.evaluation.folder import read_episodes
 from recollect.evaluation.options import EvalOptions, plain_options, read_options

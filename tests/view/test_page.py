@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from recollect.commands.evaluate import evaluate
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.config.presets import preset
 from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.evaluation.models import Opened

@@ -19,7 +19,7 @@ from recollect.chat.rendering import Part, Tokenizer
 from recollect.chat.tool_calls import Parsed, parse_reply
 from recollect.chat.tool_loop import converse
 from recollect.chat.tools import Call, Limits, Malformed, Tool, ToolBox
-from recollect.concurrency import concurrently
+from recollect.concurrency.many import concurrently
 from recollect.errors import UserError
 from recollect.memory.bank import BankMemory
 from recollect.memory.bank_tools import BankTools

@@ -16,7 +16,7 @@ from recollect.chat.chat import Chats
 from recollect.chat.rendering import Message, Tokenizer, system, user
 from recollect.chat.tool_loop import converse
 from recollect.chat.tools import Limits, Tool, ToolBox
-from recollect.concurrency import concurrently
+from recollect.concurrency.many import concurrently
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.selection import READ_PROMPT, Retrieval, reader_text

@@ -25,7 +25,7 @@ from recollect.agents.templates import fill
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Message, Part, Tokenizer
-from recollect.concurrency import concurrently
+from recollect.concurrency.many import concurrently
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
 from recollect.types import Question, Task

@@ -13,7 +13,7 @@ from itertools import pairwise
 from recollect.agents.templates import fill, solve_from
 from recollect.chat.chat import Chats, Model
 from recollect.chat.rendering import AheadTokenizer, Message, Part, Tokenizer
-from recollect.concurrency import concurrently
+from recollect.concurrency.many import concurrently
 from recollect.types import Question, Task
 
 Window = tuple[list[int], int]

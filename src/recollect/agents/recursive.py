@@ -16,7 +16,7 @@ from recollect.agents.templates import fill
 from recollect.bounds import FROM_1, check_bounds
 from recollect.chat.chat import Chat, Chats, Reply
 from recollect.chat.rendering import Message, Part, Tokenizer, user
-from recollect.concurrency import concurrently
+from recollect.concurrency.many import concurrently
 from recollect.errors import UserError
 from recollect.memory.passages import WordIndex
 from recollect.memory.text import TextMemory

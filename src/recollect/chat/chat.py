@@ -13,7 +13,7 @@ from typing import Any
 from recollect.chat.messages import Dialogue
 from recollect.chat.policy import Policy, Speaker
 from recollect.chat.rendering import Message, Renderer, user
-from recollect.concurrency import hold, replying, time_is_over, waiting
+from recollect.concurrency.deadlines import hold, replying, time_is_over, waiting
 from recollect.errors import AgentError, UserError, boundary
 from recollect.seeds import Key, derive
 from recollect.types import Context, Sampling, StopReason, Turn

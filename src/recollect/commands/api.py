@@ -43,7 +43,7 @@ def train(start: Start = "demo", *, quiet: bool = False, **overrides: Any) -> Tr
     settings = with_overrides(_settings(start), overrides)
     with _needing("training"):
         from recollect.commands.train import train_to_result
-    from recollect.concurrency import outside_loops
+    from recollect.concurrency.stop import outside_loops
     from recollect.display import open_console
 
     return outside_loops(lambda stop: train_to_result(settings, open_console(quiet), stop))
@@ -81,7 +81,7 @@ def evaluate(
     with _needing("measuring a preset"):
         from recollect.commands.held_out import measure_held_out
         from recollect.commands.stages.partner import with_partner
-    from recollect.concurrency import outside_loops
+    from recollect.concurrency.stop import outside_loops
     from recollect.display import open_console
 
     console = open_console(quiet)
@@ -93,7 +93,7 @@ def _side_by_side(
     quiet: bool, tasks: Tasks = (), agents: Agents = "fold", model: Models = "", **options: Any
 ) -> EvalResult:
     from recollect.commands.evaluate import evaluate as run
-    from recollect.concurrency import outside_loops
+    from recollect.concurrency.stop import outside_loops
     from recollect.display import open_console
     from recollect.evaluation.options import make_options
     from recollect.evaluation.setup import Own

@@ -17,7 +17,7 @@ from rich.text import Text
 from recollect.commands.ask_options import AskOptions
 from recollect.commands.ask_screen import Watching, cited, price
 from recollect.commands.ask_texts import FORMAT, Texts
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.display import open_console
 from recollect.display.numbers import count, duration
 from recollect.errors import BoundaryError, UserError

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from recollect.commands.results import EvalResult
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.display import open_console
 from recollect.errors import UserError
 from recollect.evaluation.assessment import assess

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from recollect.accuracy import Accuracy, accuracy, by_category, parts, rewards
 from recollect.commands.results import HeldOut
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.config.train import TrainConfig
 from recollect.display import open_console
 from recollect.display.figures import accuracy_table, plain_table

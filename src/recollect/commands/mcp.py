@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from recollect.bounds import FROM_0, FROM_1, check_bounds
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.errors import UserError
 from recollect.evaluation.options import EvalOptions
 from recollect.evaluation.reader import Reader

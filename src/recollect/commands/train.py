@@ -14,7 +14,7 @@ from recollect.accuracy import Accuracy, stored_accuracy
 from recollect.agents.base import part_name
 from recollect.commands.held_out import REWARD
 from recollect.commands.results import TrainResult
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.config.cells import MAIN
 from recollect.config.sources import copy_sources
 from recollect.config.stored import own_sources, read_settings, settings_of

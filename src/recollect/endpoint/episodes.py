@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.chat.chat import Model
-from recollect.concurrency import apart
+from recollect.concurrency.many import apart
 from recollect.endpoint.answers import Answer
 from recollect.endpoint.folding import Folded
 from recollect.errors import UserError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recollect.concurrency import apart
+from recollect.concurrency.many import apart
 from recollect.endpoint.conversation import Conversation, Message, Said, read_conversation, text_of
 from recollect.endpoint.memories import Memories
 from recollect.endpoint.plan import Plan, make_plan

@@ -11,7 +11,7 @@ from recollect.agents.base import Agent, bound
 from recollect.agents.resources import Resources
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Tokenizer
-from recollect.concurrency import concurrently
+from recollect.concurrency.many import concurrently
 from recollect.errors import UserError
 from recollect.evaluation.calls import Calls, recorded
 from recollect.evaluation.jobs import Grid, Job

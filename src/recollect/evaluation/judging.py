@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from recollect.concurrency import concurrently
+from recollect.concurrency.many import concurrently
 from recollect.errors import UserError
 from recollect.evaluation.graders import Grade, Graders
 from recollect.evaluation.judge_pairs import PAIRS, Pair

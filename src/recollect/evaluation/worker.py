@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.errors import UserError
 from recollect.evaluation.calls import Calls
 from recollect.evaluation.harness import Harness, Started

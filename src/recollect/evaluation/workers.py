@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from recollect.concurrency import concurrently
+from recollect.concurrency.many import concurrently
 from recollect.errors import UserError
 from recollect.evaluation.folder import EvaluationFolder
 from recollect.evaluation.harness import OnEpisode, Started

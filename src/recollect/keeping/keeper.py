@@ -23,7 +23,7 @@ from recollect.agents.base import (
 )
 from recollect.agents.reading import UNKNOWN_PROBLEM, tokenizer_of
 from recollect.chat.chat import Chats, Model
-from recollect.concurrency import apart
+from recollect.concurrency.many import apart
 from recollect.config.sources import sources
 from recollect.errors import UserError, boundary
 from recollect.files import plain

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from recollect.concurrency import apart
+from recollect.concurrency.many import apart
 from recollect.errors import UserError
 from recollect.files import (
     Lines,

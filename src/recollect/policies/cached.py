@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from recollect.concurrency import Once
+from recollect.concurrency.many import Once
 from recollect.errors import UserError
 from recollect.files import make_folder
 from recollect.foreign import one_line, storable

@@ -12,7 +12,7 @@ from typing import Literal
 
 from recollect.agents.resources import Resources
 from recollect.bounds import FROM_0, FROM_1, check_bounds
-from recollect.concurrency import Once, concurrently
+from recollect.concurrency.many import Once, concurrently
 from recollect.errors import UserError, boundary
 from recollect.memory.base import Memory
 from recollect.memory.changes import CountTokens, Growth, count_words

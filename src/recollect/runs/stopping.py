@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
-from recollect.concurrency import Handler, Interrupted, Stop
+from recollect.concurrency.stop import Handler, Interrupted, Stop
 
 T = TypeVar("T")
 

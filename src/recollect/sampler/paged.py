@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import torch
 
-from recollect.concurrency import running_task
+from recollect.concurrency.many import running_task
 from recollect.models.copies import SamplerCopy
 from recollect.models.model import LoadedModel
 from recollect.models.transfer import put

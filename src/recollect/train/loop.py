@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from recollect.accuracy import Accuracy, accuracy, by_category
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.errors import UserError
 from recollect.foreign import LONGEST, one_line
 from recollect.rollout import Group

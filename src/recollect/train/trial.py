@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from recollect.agents.base import is_ours
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
-from recollect.concurrency import Stop
+from recollect.concurrency.stop import Stop
 from recollect.config.roles import ROLES, ModelsConfig
 from recollect.config.stored import own_sources
 from recollect.config.train import TrainConfig

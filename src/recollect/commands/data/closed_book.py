@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from recollect.commands.data.output import say
-from recollect.concurrency import concurrently
+from recollect.concurrency.many import concurrently
 from recollect.files import make_folder, replacing
 from recollect.foreign import readable_json
 from recollect.policies.cached import RemoteModel
