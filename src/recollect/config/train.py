@@ -83,9 +83,8 @@ class TrainConfig:
     """Share of the advantage that comes from the outcome. The rest pays every rewriting of the
     memory for the words of the answers that it gained; ReMemR1 uses 0.8."""
     negative_weight: float = 1.0
-    """What an advantage below 0 counts, beside one above. 0 learns only from the episodes that did
-    better than their siblings, as RAFT does: slower, and safe at rates that would else undo what a
-    model of few doubts knows."""
+    """How much an advantage below 0 counts, beside one above. 0 learns only from the episodes that
+    did better than their siblings, as RAFT does."""
     local: LocalConfig = LocalConfig()
     critic: CriticConfig = CriticConfig()
     overlong: OverlongConfig = OverlongConfig()
