@@ -193,6 +193,8 @@ async def everything(o: argparse.Namespace) -> None:
                 await asyncio.sleep(0)
                 for own in before:
                     measured.create_task(measure_run(*own))
+                if o.data and names is baselines:
+                    measured.create_task(babilong(o))
             before = runs
         asked, agents = f"chronicle:{','.join(KNOWN)}", ("gated", "full_context", "rag", "oracle")
         near = argparse.Namespace(**vars(o) | {"lengths": (1, 8), "longest": 0})
@@ -200,8 +202,6 @@ async def everything(o: argparse.Namespace) -> None:
         # What comes out of weights that know no form is long, and worth little beyond 1x.
         short = argparse.Namespace(**vars(near) | {"lengths": (1,), "control": False})
         measured.create_task(untrained(short, "before", o.model, asked, *agents))
-        if o.data:
-            measured.create_task(babilong(o))
 
 
 async def show(o: argparse.Namespace) -> None:

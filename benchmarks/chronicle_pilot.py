@@ -19,10 +19,8 @@ from benchmarks.squad import shared_gpu
 
 WAYS: dict[str, dict[str, float]] = {
     "siblings": {"lr": 1e-5, "updates": 1, "negative_weight": 1},
-    "siblings-faster": {"lr": 3e-5, "updates": 1, "negative_weight": 1},
     "better": {"lr": 3e-5, "updates": 2, "negative_weight": 0},
     "better-faster": {"lr": 1e-4, "updates": 2, "negative_weight": 0},
-    "worse-fifth": {"lr": 3e-5, "updates": 2, "negative_weight": 0.2},
     "adapters": {"lr": 3e-4, "updates": 1, "negative_weight": 1, "rank": 16},
 }
 """Settings that differ from the plan's, by name."""

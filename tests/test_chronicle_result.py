@@ -298,5 +298,5 @@ def test_the_pilot_takes_the_way_that_ends_highest(tmp_path):
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
     said, best = chronicle_pilot.table(tmp_path)
     assert best == "--lr 3e-05 --updates 2 --negative-weight 0"
-    assert f"| better | `{best}` | 0.500 | 0.700 | 0.700 |" in said and "worse-fifth" not in said
+    assert f"| better | `{best}` | 0.500 | 0.700 | 0.700 |" in said and "better-faster" not in said
     assert chronicle_pilot.table(tmp_path / "none")[1] == ""
