@@ -37,6 +37,8 @@ LESSONS = "*-*.npz"
 KNOWN = ("overwrite", "count", "two-hop")
 AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")
 BABILONG = ("qa1", "qa2", "qa3")
+PARTS = ("memories", "baselines", "babilong", "warmed", "before")
+"""What is trained and measured after the warm-up."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,9 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
     """Return every agent of the plan; all see as many tokens at a time."""
     memory = ("--agent.max-memory-tokens", str(o.memory))
     answer = ("--agent.max-answer-tokens", str(o.answer))
-    room = str(256 + o.memory)  # a page and a memory: for the passages, and for words beforehand
-    spoken = ("--agent.max-answer-tokens", room)
+    room = str(256 + o.memory)  # a page and a memory
     rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", "32",
-           "--agent.max-context-tokens", room, *spoken)  # fmt: skip
+           "--agent.max-context-tokens", room, *answer)  # fmt: skip
 
     def asked(kinds: tuple[str, ...], *agent: str) -> Trained:
         tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
@@ -67,7 +68,7 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
             KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
         ),
         "rag": asked(KNOWN, *rag),
-        "full_context": asked(KNOWN, "--agent", "full_context", *spoken),
+        "full_context": asked(KNOWN, "--agent", "full_context", *answer),
         "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid"),
         "fold": asked(KNOWN, *memory, *answer),
     }
@@ -100,7 +101,7 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
         await in_turn(
             o, folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data",
             o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
-            256 + o.memory, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
+            o.answer, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
             "--cache-gib", o.cache_gib, "--drafts", o.drafts, "--out", out, "--retry-failed",
             *arguments,
         )  # fmt: skip
@@ -144,13 +145,13 @@ async def measure_run(o: argparse.Namespace, name: str, agent: Trained, seed: in
 
 
 async def untrained(
-    o: argparse.Namespace, name: str, model: Path, asked: str, *agents: str
+    o: argparse.Namespace, name: str, model: Path, asked: str, *agents: str, seed: int = 0
 ) -> None:
     """Measure weights that no reward has changed: as they come, or after a warm-up."""
     limits = ("--chunk-size", 256 + o.memory, "--max-memory-tokens", o.memory)
     gated = ("gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true")  # as in training
-    agent = ("--agents", *agents, "--model", model, *limits, "--set", *gated)
-    await measure(o, o.out / name, asked, *agent)
+    agent = ("--agents", *agents, "--model", model, *limits, "--first-seed", seed, "--set", *gated)
+    await measure(o, o.out / f"{name}-{seed}", asked, *agent)
 
 
 async def warm_up(o: argparse.Namespace, name: str, model: Path, *arguments: object) -> None:
@@ -162,25 +163,30 @@ async def warm_up(o: argparse.Namespace, name: str, model: Path, *arguments: obj
         )  # fmt: skip
 
 
-async def babilong(o: argparse.Namespace) -> None:
-    """Warm up for BABILong from the same weights, and measure."""
-    agents = ("--agents", *(f"babilong_{kind}" for kind in BABILONG), "--shares", 1, 1, 1)
-    tasks = ("--tasks", 9 * o.warm_up // 32, "--lr", o.warm_lr / 2, "--data", o.data)
-    async with o.places:
+async def warm_ups(o: argparse.Namespace) -> None:
+    """Teach the forms that are used: of chronicles, and from there that of BABILong."""
+    await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
+    if "babilong" in o.parts:
+        agents = ("--agents", *(f"babilong_{kind}" for kind in BABILONG), "--shares", 1, 1, 1)
+        tasks = ("--tasks", 9 * o.warm_up // 32, "--lr", o.warm_lr / 2, "--data", o.data)
         await warm_up(o, "warm-babilong", o.out / "warm", *agents, *tasks)
-    lengths = {"lengths": (1, 32), "n": 3 * o.n, "longest_tasks": 3 * o.longest_tasks}
-    books = argparse.Namespace(**vars(o) | lengths)
+
+
+async def babilong(o: argparse.Namespace) -> None:
+    """Measure BABILong, with as many tasks as all seeds of an agent have, and more far away."""
+    sizes = {"n": 3 * o.n, "far": 2 * o.far, "longest_tasks": 6 * o.longest_tasks}
+    books = argparse.Namespace(**vars(o) | sizes | {"lengths": (1, 32)})
     asked = f"babilong:{','.join(BABILONG)}"
     await untrained(books, "babilong", o.out / "warm-babilong", asked, "gated")
 
 
 async def everything(o: argparse.Namespace) -> None:
-    """Do all that is missing: the warm-up, then every agent and seed, side by side on the GPU."""
-    await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
+    """Do all that is missing: the warm-ups, then every agent and seed, side by side on the GPU."""
+    await warm_ups(o)
     o.places = asyncio.Semaphore(o.at_once)
     trained = trained_agents(o)
-    memories = [name for name in trained if name in chronicle_table.MEMORIES]
-    baselines = [name for name in trained if name in chronicle_table.BASELINES]
+    memories = [n for n in trained if n in chronicle_table.MEMORIES and "memories" in o.parts]
+    baselines = [n for n in trained if n in chronicle_table.BASELINES and "baselines" in o.parts]
     async with asyncio.TaskGroup() as measured:
         # Updates of one program hold up every single token of another: agents train in turns, and
         # before what was trained earlier is measured, which then fills the places that are left.
@@ -193,15 +199,20 @@ async def everything(o: argparse.Namespace) -> None:
                 await asyncio.sleep(0)
                 for own in before:
                     measured.create_task(measure_run(*own))
-                if o.data and names is baselines:
-                    measured.create_task(babilong(o))
             before = runs
+        if "babilong" in o.parts:
+            measured.create_task(babilong(o))
+            await asyncio.sleep(0)
         asked, agents = f"chronicle:{','.join(KNOWN)}", ("gated", "full_context", "rag", "oracle")
-        near = argparse.Namespace(**vars(o) | {"lengths": (1, 8), "longest": 0})
-        measured.create_task(untrained(near, "warmed", o.out / "warm", asked, *agents))
-        # What comes out of weights that know no form is long, and worth little beyond 1x.
-        short = argparse.Namespace(**vars(near) | {"lengths": (1,), "control": False})
-        measured.create_task(untrained(short, "before", o.model, asked, *agents))
+        if "warmed" in o.parts:  # what every seed of a trained agent is asked
+            for seed in range(o.seeds):
+                warmed = untrained(o, "warmed", o.out / "warm", asked, *agents, seed=seed)
+                measured.create_task(warmed)
+        if "before" in o.parts:
+            # What comes out of weights that know no form is long, and worth little beyond 1x.
+            short = {"lengths": (1,), "longest": 0, "control": False}
+            near = argparse.Namespace(**vars(o) | short)
+            measured.create_task(untrained(near, "before", o.model, asked, *agents))
 
 
 async def show(o: argparse.Namespace) -> None:
@@ -276,23 +287,26 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="holds babilong/, to measure it too")
     parser.add_argument("--minutes", type=float, help="stop after this time, and pack")
     parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="of the plan")
     numbers = {
-        "seeds": 3, "steps": 30, "tasks": 32, "group": 8, "tokens": 4096, "n": 86, "far": 43,
+        "seeds": 3, "steps": 25, "tasks": 64, "group": 8, "tokens": 4096, "n": 86, "far": 43,
         "longest": 1_000_000, "longest-tasks": 2, "warm-up": 1024, "rank": 0, "memory": 416,
-        "updates": 4, "answer": 384, "val": 96, "curriculum-steps": 30, "concurrency": 512,
+        "updates": 1, "answer": 384, "val": 96, "curriculum-steps": 25, "concurrency": 512,
         "at-once": 9, "drafts": 9,
     }  # fmt: skip
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
     parser.add_argument("--curriculum", type=int, nargs="+", default=(1,))
-    parser.add_argument("--lr", type=float, default=5e-5)
-    parser.add_argument("--negative-weight", type=float, default=0.0)
+    parser.add_argument("--lr", type=float, default=2e-5)
+    parser.add_argument("--negative-weight", type=float, default=1.0)
     parser.add_argument("--warm-lr", type=float, default=4e-4)
     parser.add_argument("--cache-gib", type=float, default=4.0)
     parser.add_argument("--no-control", dest="control", action="store_false")
     options, more = parser.parse_known_args()
     options.more = more
+    if not options.data:
+        options.parts = [part for part in options.parts if part != "babilong"]
     return options
 
 

@@ -104,14 +104,14 @@ def _write(path: Path, found: Sequence[Row]) -> None:
 
 
 def rows(out: Path) -> Iterator[dict[str, Any]]:
-    """Read all answers; a run's agent is named by its folder, and its seed too."""
+    """Read all answers; a trained agent is named by its folder, every seed too."""
     for path in sorted(out.glob(f"*/*/{SCORES}")):
         name = path.parts[-3]
-        agent, dash, seed = name.rpartition("-")
+        agent, _, seed = name.rpartition("-")
         for line in path.read_text().splitlines():
             row = json.loads(line)
-            own = agent if dash else f"{row['agent']}, {name}"
-            yield row | {"agent": own, "seed": int(seed) if dash else 0}
+            own = agent if agent in (*MEMORIES, *BASELINES) else f"{row['agent']}, {agent}"
+            yield row | {"agent": own, "seed": int(seed)}
 
 
 def cells_of(found: Sequence[Row]) -> Cells:
