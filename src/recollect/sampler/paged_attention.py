@@ -6,7 +6,7 @@ a plan waits for a GPU, so that whatever it is part of can be recorded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -75,8 +75,11 @@ class PromptPlan:
     ) -> torch.Tensor:
         """Store the new keys and values, then let every run see its past and itself."""
         self.cache.store(heads.layer, self.into, key, value)
+        return self.look(heads, query.transpose(0, 1).to(self.cache.table.dtype))
+
+    def look(self, heads: Heads, query: torch.Tensor) -> torch.Tensor:
+        """Let queries (N, Hq, D) see what is stored, their own keys and values too."""
         keys, values = self.cache.keys(heads.layer), self.cache.values(heads.layer)
-        query = query.transpose(0, 1).to(keys.dtype)  # (N, Hq, D)
         if keys.is_cuda:
             from recollect.sampler.paged_kernels import attend_runs
 
@@ -118,19 +121,24 @@ class TokenPlan:
     """(B,) int64: where each sequence's pages begin among them."""
     lengths: torch.Tensor
     """(B,) int64: tokens in the cache before this one."""
+    into: torch.Tensor = field(init=False)
+    """(B,) int64: the places of the new tokens."""
 
     def __post_init__(self) -> None:
         size = self.cache.size
         page = self.pages[self.begin + self.lengths // size].long()
-        self._into = page * size + self.lengths % size
+        self.into = page * size + self.lengths % size
 
     def attend(
         self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
         """Append each token to its sequence, then attend over all of it."""
-        self.cache.store(heads.layer, self._into, key, value)
+        self.cache.store(heads.layer, self.into, key, value)
+        return self.look(heads, query.transpose(0, 1).to(self.cache.table.dtype))
+
+    def look(self, heads: Heads, query: torch.Tensor) -> torch.Tensor:
+        """Let queries (B, Hq, D) see what is stored, their own keys and values too."""
         keys, values = self.cache.keys(heads.layer), self.cache.values(heads.layer)
-        query = query.transpose(0, 1).to(keys.dtype)  # (B, Hq, D)
         if keys.is_cuda:
             from recollect.sampler.paged_kernels import attend_tokens
 
