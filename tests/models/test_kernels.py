@@ -7,9 +7,9 @@ import os
 import pytest
 import torch
 
-pytest.importorskip("triton")
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are made
+    os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is made, Triton's own too
+pytest.importorskip("triton")
 
 from recollect.models import kernels
 from recollect.models.trie import levels

@@ -1,8 +1,8 @@
 """Attention to pages as GPU kernels: of single tokens, and of runs of tokens.
 
 A token's program reads part of its sequence for the queries that share a head's keys; where
-sequences are few, several read each, and what they found is joined. A run is cut into tiles, each
-with a program for every head.
+sequences are few, several read each, and a second kernel joins what they found. A run is cut into
+tiles, each with a program for every head.
 """
 
 from __future__ import annotations
@@ -68,6 +68,24 @@ def _attend_token(  # type: ignore[no-untyped-def]
         tl.store(total + t_at, best + tl.log(weight), mask=g < times)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _join_splits(  # type: ignore[no-untyped-def]
+    out, total, joined,
+    Q_HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, PADDED: tl.constexpr,
+):  # fmt: skip
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    s, d = tl.arange(0, SPLITS), tl.arange(0, PADDED)
+    part = (row * SPLITS + s) * Q_HEADS + head
+    sums = tl.load(total + part)
+    shares = tl.exp(sums - tl.max(sums, 0))  # the first part is never empty
+    shares = shares / tl.sum(shares, 0)
+    both = (s[:, None] >= 0) & (d[None, :] < WIDTH)
+    found = tl.load(out + part[:, None] * WIDTH + d[None, :], mask=both, other=0.0)
+    whole = tl.sum(found * shares[:, None], 0)
+    at = (row * Q_HEADS + head) * WIDTH + d
+    tl.store(joined + at, whole.to(joined.dtype.element_ty), mask=d < WIDTH)
+
+
 def attend_tokens(
     heads: Heads,
     query: torch.Tensor,
@@ -100,8 +118,14 @@ def attend_tokens(
     )  # fmt: skip
     if splits == 1:
         return out[:, 0]
-    shares = total.softmax(1)[..., None]
-    return (out * shares).sum(1).to(query.dtype)
+    joined = torch.empty_like(query, memory_format=torch.contiguous_format)
+    padded = triton.next_power_of_2(width)
+    join: Any = _join_splits[rows, q_heads]
+    join(
+        out, total, joined, Q_HEADS=q_heads, WIDTH=width, SPLITS=splits, PADDED=padded,
+        num_warps=1 if splits * padded <= 1024 else 4,
+    )  # fmt: skip
+    return joined
 
 
 @triton.jit  # type: ignore[untyped-decorator]
