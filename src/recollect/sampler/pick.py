@@ -19,8 +19,18 @@ def pick(
     top_p_B: torch.Tensor,
     uniform_B: torch.Tensor,
     way: Way,
+    quick: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a token per row, and its logprob under softmax(logits / temperature)."""
+    """Return a token per row, and its logprob under softmax(logits / temperature).
+
+    `quick` lets kernels of our own pick on a GPU, which make no probabilities of all tokens; there
+    are none for the mixed way.
+    """
+    if quick and logits_BV.is_cuda and way != "mixed":
+        from recollect.sampler.pick_kernels import quick_pick
+
+        return quick_pick(logits_BV, temperature_B, uniform_B, way == "drawn")
+    logits_BV, temperature_B, top_p_B = logits_BV.float(), temperature_B.float(), top_p_B.float()
     if way != "greedy":
         logits_BV = logits_BV / torch.where(temperature_B > 0, temperature_B, 1.0)[:, None]
     total_B1 = logits_BV.logsumexp(-1, keepdim=True)
