@@ -26,12 +26,13 @@ def open_sampler(
     say: Callable[[str], None] = lambda _note: None,
     serving: bool = False,
     drafts: int = DRAFTS,
+    fused: bool = True,
 ) -> Sampler:
     """Sample with pages and recorded bursts on a GPU, with dense slots anywhere else.
 
     `say` is called with a note if a GPU has to sample from the model the slow way. `serving` reads
     long prompts in pieces, so that nobody waits for somebody else's. A step on a GPU guesses
-    `drafts` tokens of a sequence.
+    `drafts` tokens of a sequence, and is made of fewer kernels if it is `fused`.
     """
     dense, with_pages = LocalPolicy, PagedPolicy
     if serving:
@@ -40,7 +41,10 @@ def open_sampler(
     if model.device.type == "cuda":
         why = "its layers keep keys in different ways, or its positions need the host"
         if can_be_paged(model):
-            paged = with_pages(model, max_running or 1024, cache_bytes=room, drafts=drafts)
+            running = max_running or 1024
+            paged = with_pages(model, running, cache_bytes=room, drafts=drafts, fused=fused)
+            for note in paged.notes:
+                say(note)
             try:
                 if missing := paged.rehearse():
                     say(f"no tokens are guessed: such steps cannot be recorded ({missing})")

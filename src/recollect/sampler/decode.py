@@ -26,6 +26,7 @@ class Decoder:
         rows: BurstRows,
         steps: int,
         history: History | None = None,
+        quick: bool = False,
     ) -> None:
         if steps > cache.size:
             raise ValueError("a burst is no longer than a page: padding has one to itself")
@@ -35,6 +36,8 @@ class Decoder:
         self.max_steps = steps
         self.history = history
         """Keeps what is drawn, for those who draft from it."""
+        self.quick = quick
+        """Whether our own kernels pick tokens, where they can."""
         device = cache.device
         self._graphs = Graphs() if device.type == "cuda" else None
         self._rows = rows
@@ -84,7 +87,7 @@ class Decoder:
             logits = self.model.logits(self.model.hidden(ids, lengths, plan))
         floats = self._rows.floats.there[:, :size]
         uniform = floats[2:].index_select(0, self._step)[0]
-        tokens, logprobs = pick(logits, floats[0].float(), floats[1].float(), uniform, way)
+        tokens, logprobs = pick(logits, floats[0], floats[1], uniform, way, self.quick)
         self._tokens[:, :size].index_copy_(0, self._step, tokens[None])
         self._logprobs[:, :size].index_copy_(0, self._step, logprobs[None])
         ids.copy_(tokens)

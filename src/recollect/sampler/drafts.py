@@ -42,6 +42,7 @@ class Drafter:
         rows: BurstRows,
         history: History,
         steps: int,
+        quick: bool = False,
     ) -> None:
         self.width = history.ahead + 1
         """Tokens of a sequence in one step: its newest one, and guesses."""
@@ -51,6 +52,8 @@ class Drafter:
         self.cache = cache
         self.history = history
         self.max_steps = steps
+        self.quick = quick
+        """Whether our own kernels pick tokens, where they can."""
         self.recent = RecentReplies(RECENT)
         device = cache.device
         self.max_rows = rows.ints.there.shape[1]
@@ -192,10 +195,10 @@ class Drafter:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Pick a token at every place, with the draw that is this token's without drafts too."""
         floats = self._rows.floats.there
-        temperature_N, top_p_N = floats[:2].index_select(1, row_N).float()
+        temperature_N, top_p_N = floats[:2].index_select(1, row_N)
         number_N = 2 + self._made[0, :size].index_select(0, row_N) + nth_N
         number_N = number_N.clamp_(max=len(floats) - 1)
-        return pick(logits, temperature_N, top_p_N, floats[number_N, row_N], way)
+        return pick(logits, temperature_N, top_p_N, floats[number_N, row_N], way, self.quick)
 
     def _keep(
         self,

@@ -50,13 +50,15 @@ class Extender:
         burst: int,
         drafts: int,
         longest: int,
+        quick: bool = False,
     ) -> None:
         staged = BurstRows(rows, max(burst, cache.size), pages, rows, cache.device)
         history, self.drafter = None, None
         if drafts:
             history = History(rows, min(longest, LOOKED_BACK), drafts, cache.device)
-            self.drafter = Drafter(model, cache, staged, history, cache.size // (drafts + 1))
-        self.decoder = Decoder(model, cache, staged, burst, history)
+            steps = cache.size // (drafts + 1)
+            self.drafter = Drafter(model, cache, staged, history, steps, quick)
+        self.decoder = Decoder(model, cache, staged, burst, history, quick)
         self.pace = Pace()
 
     @property

@@ -53,13 +53,21 @@ class PagedPolicy:
         cache_bytes: int = 4 << 30,
         burst: int = BURST,
         drafts: int = DRAFTS,
+        fused: bool = True,
     ) -> None:
         self.model = model
         self.max_running = max_running
         self.prefill_tokens = prefill_tokens
         self._half = model.half and model.device.type == "cuda"
         self._copy = SamplerCopy.of(model) if self._half else None
-        self._network = self._copy.model if self._copy else model
+        self._network, self._quick = self._copy.model if self._copy else model, False
+        self.notes: list[str] = []
+        """Why tokens cost more than they could, if they do."""
+        if fused and self._copy:
+            from recollect.sampler.fused_trial import tried
+
+            with self._on_device():
+                self._network, self._quick, self.notes = tried(self._network)
         keys = keys_of(self._network)
         bytes_per_token = sum(2 * value.nbytes for _key, value in keys)  # a key may be wider typed
         self._pages = Pages(max(cache_bytes // (bytes_per_token * PAGE), 2), PAGE)
@@ -68,7 +76,7 @@ class PagedPolicy:
         room = max_running * (self._longest // PAGE + 2)
         self._reader = Prefill(self._network, self._cache, max_running, prefill_tokens, room)
         self._extender = Extender(
-            self._network, self._cache, max_running, room, burst, drafts, self._longest
+            self._network, self._cache, max_running, room, burst, drafts, self._longest, self._quick
         )
         self._rows = Rows(max_running, self._longest // PAGE + 2, PAGE)
         self._ends = set(model.tokenizer.end_ids)
@@ -248,7 +256,7 @@ class PagedPolicy:
             return None
         with self._network.autocast:
             logits = self._network.logits(hidden[: len(whole)])
-        return Read(whole, *first_picks(whole, logits))
+        return Read(whole, *first_picks(whole, logits, self._quick))
 
     # --- extend ----------------------------------------------------------------------------------
 

@@ -177,7 +177,7 @@ def slots_of(requests: Iterable[PagedRequest]) -> np.ndarray:
 
 
 def first_picks(
-    requests: Sequence[PagedRequest], logits: torch.Tensor
+    requests: Sequence[PagedRequest], logits: torch.Tensor, quick: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Pick the token that follows each of some prompts."""
     settings = [request.sampling for request in requests]
@@ -186,7 +186,7 @@ def first_picks(
     temperature = np.array([s.temperature for s in settings], dtype=np.float32)
     top_p = np.array([s.top_p for s in settings], dtype=np.float32)
     there = [put(values, logits.device) for values in (temperature, top_p, draws)]
-    return pick(logits, there[0], there[1], there[2], way_of(temperature, top_p))
+    return pick(logits, there[0], there[1], there[2], way_of(temperature, top_p), quick)
 
 
 def way_of(temperature: np.ndarray, top_p: np.ndarray) -> Way:

@@ -1,0 +1,123 @@
+"""Try fused layers and quick picks where they will run, before anything relies on them.
+
+What fails, or is off by more than rounding, is not used; the sampler then works as it does without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from recollect.models.model import LoadedModel
+from recollect.sampler.fused import FusedModel, fused
+from recollect.sampler.paged_attention import PagedCache, TokenPlan
+from recollect.sampler.pick import Way, pick
+
+ROWS, PAGE = 21, 32
+"""Sequences of a trial, a page each."""
+OFF = 0.02
+"""How far a layer may be off what its own code adds to a token; half precision rounds by 0.004."""
+
+
+def tried(model: LoadedModel) -> tuple[LoadedModel, bool, list[str]]:
+    """Return the model to sample from, whether tokens are picked quickly, and notes on why not."""
+    network, slow = fused_or_own(model)
+    quick, slower = quick_or_not(model.device)
+    return network, quick, [note for note in (slow, slower) if note]
+
+
+def fused_or_own(model: LoadedModel) -> tuple[LoadedModel, str]:
+    """Return the model to sample from, with fused layers if they work, and why they do not."""
+    ours = fused(model)
+    if ours is None:
+        return model, ""
+    if why := _failure(lambda: layers_off(ours)):
+        return model, f"layers are not fused ({why})"
+    for layer in ours.body.layers:
+        layer.__dict__.pop("forward", None)  # a layer that is to be compiled is hardly called now
+    return ours, ""
+
+
+def quick_or_not(device: torch.device) -> tuple[bool, str]:
+    """Return whether tokens can be picked quickly, and why not."""
+    why = _failure(lambda: picks_off(device))
+    return not why, f"tokens are not picked by kernels ({why})" if why else ""
+
+
+def _failure(trial: Callable[[], str]) -> str:
+    try:
+        return trial()
+    except Exception as error:  # a kernel that a compiler or a GPU does not take
+        return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+@torch.inference_mode()
+def layers_off(ours: FusedModel) -> str:
+    """Give every layer random numbers, fused and as it is; say which is off, if one is."""
+    numbers, device = torch.Generator().manual_seed(0), ours.device
+    caches = [_cache(ours) for _ in range(2)]
+    pages = torch.arange(ROWS, device=device)
+    lengths = pages * (PAGE - 1) // (ROWS - 1)
+    plans = [TokenPlan(cache, pages.int(), pages, lengths) for cache in caches]
+    weight = ours.body.embed_tokens.weight
+    for number, (fused_layer, layer) in enumerate(zip(ours.layers, ours.body.layers, strict=True)):
+        given = torch.randn(ROWS, weight.shape[1], generator=numbers).to(device, weight.dtype)
+        past = torch.randn(caches[0].table[number].shape, generator=numbers)
+        for cache in caches:
+            cache.table[number] = past
+        with ours.autocast:
+            angles = ours.angles(given, lengths)
+            own = _own(layer, given, lengths, angles, plans[0])
+            found = given.clone()
+            added = fused_layer(found, None, angles, plans[1])
+            found = found + added
+        stored = [plan.cache.table[number][:, plan.into] for plan in plans]
+        if _apart(found, own, given) or _apart(stored[1], stored[0], 0):
+            return f"layer {number} is off by more than rounding"
+    return ""
+
+
+def _cache(ours: FusedModel) -> PagedCache:
+    keys: Any = ours.body.layers[0].self_attn.k_proj
+    width = ours.body.layers[0].self_attn.head_dim
+    shape = (keys.out_features // width, 1, width)
+    like = torch.empty(shape, dtype=keys.weight.dtype, device=ours.device)
+    return PagedCache(len(ours.layers), like, ROWS, PAGE)
+
+
+def _own(layer: Any, given: torch.Tensor, positions: torch.Tensor, angles: Any, plan: Any) -> Any:
+    """Run a layer's own code, not what may have been compiled from it."""
+    angles = tuple(each[None] for each in angles)
+    positions = positions[None]
+    return type(layer).forward(
+        layer, given[None], position_ids=positions, position_embeddings=angles, plan=plan
+    )[0]
+
+
+def _apart(found: torch.Tensor, expected: torch.Tensor, before: torch.Tensor | int) -> bool:
+    """Tell whether numbers differ by more than rounding, measured by how they have changed."""
+    rounding = torch.finfo(expected.dtype).eps
+    off, size = (found.float() - expected.float()).norm(), expected.float().norm()
+    allowed = OFF * (expected.float() - before).norm() + rounding * size
+    return not bool(off <= allowed)  # not a number is off, too
+
+
+@torch.inference_mode()
+def picks_off(device: torch.device) -> str:
+    """Pick tokens from random logits in both ways; say what is off, if anything is."""
+    numbers = torch.Generator().manual_seed(0)
+    logits = (4 * torch.randn(64, 5001, generator=numbers)).to(device, torch.bfloat16)
+    warmth, uniform = torch.rand(2, 64, generator=numbers, dtype=torch.float64).to(device)
+    warmth += 0.5
+    ways: tuple[Way, ...] = ("drawn", "greedy")
+    for way in ways:
+        tokens, logprobs = pick(logits, warmth, warmth, uniform, way, quick=True)
+        expected, expected_logprobs = pick(logits, warmth, warmth, uniform, way)
+        same, near = tokens == expected, (logprobs - expected_logprobs).abs() < 1e-3
+        # Of tokens that are equally likely any may be first; rounding may decide one draw.
+        wrong = ~near if way == "greedy" else ~same
+        if int(wrong.sum()) > 1 or not bool(near[same].all()):
+            return f"tokens that are {way} are others"
+    return ""

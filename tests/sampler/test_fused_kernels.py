@@ -1,0 +1,176 @@
+"""The sampler's small GPU kernels beside plain torch; without a GPU, interpreted."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is made, Triton's own too
+pytest.importorskip("triton")
+
+from recollect.models.attention import Heads, masked_attention
+from recollect.sampler import fused_kernels, fused_parts
+from recollect.sampler.paged_kernels import attend_tokens
+from recollect.sampler.pick import pick
+from recollect.sampler.pick_kernels import quick_pick
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# Interpreted, bfloat16 is cut off and not rounded; what a kernel does is the same for both.
+HALF, WHOLE = torch.bfloat16 if DEVICE == "cuda" else torch.float16, torch.float32
+TYPES = [(WHOLE, HALF), (HALF, HALF), (WHOLE, WHOLE)]
+"""Of what is added to, and of products."""
+
+
+def near(dtype: torch.dtype) -> dict[str, float]:
+    """Half precision may round up here and down there, once."""
+    return dict(rtol=torch.finfo(dtype).eps if dtype == HALF else 1e-5, atol=1e-6)
+
+
+def random(*shape: int, dtype: torch.dtype = WHOLE) -> torch.Tensor:
+    numbers = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=numbers).to(DEVICE, dtype)
+
+
+def on_cpu(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
+    """Copy, so that plain torch computes what is expected."""
+    return [None if tensor is None else tensor.cpu().clone() for tensor in tensors]
+
+
+@pytest.mark.parametrize("width", [576, 32, 100])
+@pytest.mark.parametrize("residual_type, dtype", TYPES)
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_norm_of_a_sum(width, residual_type, dtype, adds):
+    residual = random(5, width, dtype=residual_type)
+    added = random(5, width + 1, dtype=dtype)[:, 1:].contiguous() if adds else None
+    weight = 1 + 0.1 * random(width, dtype=residual_type)
+    plain, *others = on_cpu(residual, added, weight)
+    expected = fused_parts.add_norm(plain, *others, 1e-5, dtype)
+    found = fused_kernels.add_norm(residual, added, weight, 1e-5, dtype)
+    assert found.dtype == dtype
+    torch.testing.assert_close(residual.cpu(), plain, rtol=0, atol=0)
+    torch.testing.assert_close(found.cpu(), expected, **near(dtype))
+
+
+@pytest.mark.parametrize("q_heads, heads, width", [(9, 3, 64), (2, 2, 24), (4, 1, 8)])
+@pytest.mark.parametrize("angle_type, dtype", TYPES)
+def test_queries_are_turned_and_keys_and_values_stored(q_heads, heads, width, angle_type, dtype):
+    rows, places = 6, 40
+    qkv = random(rows, (q_heads + 2 * heads) * width, dtype=dtype)
+    angle = random(rows, width)
+    cos, sin = angle.cos().to(angle_type), angle.sin().to(angle_type)
+    into = torch.tensor([3, 39, 0, 17, 4, 31], device=DEVICE)
+    table = random(2, places, heads, width, dtype=dtype)
+    plain = on_cpu(qkv, cos, sin, into, table)
+    expected = fused_parts.turn(*plain[:4], *plain[4])
+    found = fused_kernels.turn(qkv, cos, sin, into, *table)
+    torch.testing.assert_close(found.cpu(), expected, **near(dtype))
+    torch.testing.assert_close(table.cpu(), plain[4], **near(dtype))
+    others = [place for place in range(places) if place not in into.tolist()]
+    before = random(2, places, heads, width, dtype=dtype)
+    assert torch.equal(table[:, others], before[:, others])
+
+
+@pytest.mark.parametrize("width", [48, 1536, 1024])
+@pytest.mark.parametrize("dtype", [HALF, WHOLE])
+def test_a_gate(width, dtype):
+    both = 3 * random(3, 2 * width, dtype=dtype)
+    expected = fused_parts.gate(*on_cpu(both))
+    torch.testing.assert_close(fused_kernels.gate(both).cpu(), expected, **near(dtype))
+
+
+def test_kernels_refuse_what_is_not_in_one_piece():
+    with pytest.raises(ValueError, match="contiguous"):
+        fused_kernels.gate(random(8, 6).t())
+    with pytest.raises(ValueError, match="contiguous"):
+        fused_kernels.add_norm(random(8, 6).t(), None, random(8), 1e-5, WHOLE)
+    with pytest.raises(ValueError, match="contiguous"):
+        quick_pick(random(8, 6).t(), random(6), random(6).double(), True)
+
+
+@pytest.mark.parametrize("q_heads, heads, width", [(9, 3, 64), (4, 2, 24)])
+def test_parts_of_a_sequence_are_joined(q_heads, heads, width):
+    size, lengths = 32, [70, 0, 31]
+    query = random(3, q_heads, width)
+    keys, values = random(2, 9 * size, heads, width)
+    pages = torch.tensor([4, 0, 8, 1, 2, 3], dtype=torch.int32, device=DEVICE)
+    begin = torch.tensor([0, 3, 5], device=DEVICE)
+    before = torch.tensor(lengths, device=DEVICE)
+    layer = Heads(0, width**-0.5)
+    found = attend_tokens(layer, query, keys, values, pages, begin, before, size)
+    for row, length in enumerate(lengths):
+        at = torch.arange(length + 1, device=DEVICE)
+        place = pages[begin[row] + at // size].long() * size + at % size
+        one = [x.transpose(0, 1)[None] for x in (query[row : row + 1], keys[place], values[place])]
+        mask = torch.ones(1, 1, 1, length + 1, dtype=torch.bool, device=DEVICE)
+        expected = masked_attention(layer, *one, mask)[0, :, 0]
+        torch.testing.assert_close(found[row], expected, rtol=1e-4, atol=1e-5)
+
+
+# --- picking -------------------------------------------------------------------------------------
+
+
+def assert_picked(logits: torch.Tensor, temperature, uniform, way: str) -> None:
+    """Compare with plain torch: another token only where rounding decides."""
+    ones = torch.ones(len(logits), device=DEVICE)
+    tokens, logprobs = quick_pick(logits, temperature, uniform, way == "drawn")
+    expected, expected_logprobs = pick(logits, temperature, ones, uniform, way)
+    scaled = logits.double() / temperature[:, None] if way == "drawn" else logits.double()
+    probs = scaled.softmax(-1)
+    rows = torch.arange(len(logits), device=DEVICE)
+    assert bool((probs[rows, tokens] > 0).all())
+    torch.testing.assert_close(logprobs.double(), probs.log()[rows, tokens], rtol=0, atol=1e-4)
+    same = tokens == expected
+    torch.testing.assert_close(logprobs[same], expected_logprobs[same], rtol=0, atol=1e-4)
+    if way == "greedy":
+        assert bool(same.all())
+    ends = probs.cumsum(-1)
+    for row in torch.nonzero(~same)[:, 0].tolist():
+        between = ends[row, min(tokens[row], expected[row])]
+        assert abs(float(between - uniform[row])) < 1e-5
+
+
+@given(
+    rows=st.integers(1, 3),
+    size=st.integers(1, 3000),
+    spread=st.sampled_from([0.0, 0.1, 4.0, 40.0]),
+    missing=st.sampled_from([0.0, 0.5, 0.999]),
+    half=st.booleans(),
+    way=st.sampled_from(["greedy", "drawn"]),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=25)
+def test_quick_picks_are_those_of_plain_torch(rows, size, spread, missing, half, way, seed):
+    rng = np.random.default_rng(seed)
+    numbers = spread * rng.standard_normal((rows, size))
+    numbers[rng.random((rows, size)) < missing] = -np.inf
+    numbers[:, rng.integers(size)] = spread
+    logits = torch.from_numpy(numbers).to(DEVICE, HALF if half else WHOLE)
+    temperature = torch.from_numpy(rng.choice([0.3, 1.0, 1.7], rows)).to(DEVICE)
+    edges = [0.0, 0.5, 1 - 2.0**-53]
+    uniform = np.where(rng.random(rows) < 0.3, rng.choice(edges, rows), rng.random(rows))
+    assert_picked(logits.float(), temperature, torch.from_numpy(uniform).to(DEVICE), way)
+    found = quick_pick(logits, temperature, torch.from_numpy(uniform).to(DEVICE), way == "drawn")
+    wide = quick_pick(
+        logits.float(), temperature, torch.from_numpy(uniform).to(DEVICE), way == "drawn"
+    )
+    assert torch.equal(found[0], wide[0]) and torch.equal(found[1], wide[1])
+
+
+def test_every_token_can_be_drawn_and_none_that_cannot_be():
+    """One row for each part of the distribution: every token is met as often as it should."""
+    size, draws = 2100, 400
+    row = torch.full((size,), float("-inf"), device=DEVICE)
+    likely = [0, 5, 1023, 1024, 2047, 2099]
+    row[likely] = torch.tensor([1.0, 2.0, 3.0, 1.0, 2.0, 1.0], device=DEVICE).log()
+    uniform = (torch.arange(draws, device=DEVICE).double() + 0.5) / draws
+    ones = torch.ones(draws, device=DEVICE)
+    tokens, logprobs = quick_pick(row.expand(draws, -1), ones, uniform, True)
+    counts = torch.bincount(tokens, minlength=size)
+    assert counts[likely].tolist() == [40, 80, 120, 40, 80, 40]
+    assert float(logprobs[0]) == pytest.approx(np.log(0.1), abs=1e-5)
