@@ -8,6 +8,7 @@ tokens take the place of those it draws; `--own` keeps its own (after a warm-up 
     python -m benchmarks.copies --model models/smollm2 --device cuda
     python -m benchmarks.copies --model runs/chronicle/warm --device cuda --own --temperature 0
 
+`--plain` measures each length of drafts with the model's own layers as well, before the fused ones.
 `--profile` prints the Python functions that take the most time.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import cProfile
+import itertools
 import pstats
 import time
 from collections.abc import Iterator, Sequence
@@ -36,9 +38,13 @@ from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Group, Rollout
 from recollect.sampler import decode, drafts, rows
+from recollect.sampler.bursts import Burst
 from recollect.sampler.paged import PagedPolicy
 from recollect.tasks.made.chronicle import Chronicle
 from recollect.types import Completion, Sampling, Task, Turn
+
+Measured = tuple[dict[bytes, tuple[int, ...]], float]
+"""Replies by their prompts, and the seconds they took."""
 
 
 @dataclass
@@ -66,8 +72,8 @@ class Forced:
         self.table, self.asked = np.zeros((turns, longest + 64)), 0
         pick, uniforms = rows.pick, rows.uniforms
 
-        def said(logits: Any, temperature: Any, top_p: Any, uniform: Any, way: Any) -> Any:
-            _tokens, logprobs = pick(logits, temperature, top_p, (uniform + 1) / (1 << 20), way)
+        def said(logits: Any, temperature: Any, top_p: Any, uniform: Any, *how: Any) -> Any:
+            _tokens, logprobs = pick(logits, temperature, top_p, (uniform + 1) / (1 << 20), *how)
             return uniform.long(), logprobs
 
         try:
@@ -110,15 +116,27 @@ def taught(model: LoadedModel, tasks: list[Task], o: argparse.Namespace) -> list
 
 
 def measure(
-    model: LoadedModel, tasks: list[Task], o: argparse.Namespace, guessed: int
-) -> tuple[dict[bytes, tuple[int, ...]], float]:
+    model: LoadedModel, tasks: list[Task], o: argparse.Namespace, guessed: int, fused: bool
+) -> Measured:
     """Run all tasks twice, as graphs are recorded in the first run; print what the second took."""
-    policy = PagedPolicy(model, o.concurrency, cache_bytes=int(o.cache_gib * 2**30), drafts=guessed)
+    room = int(o.cache_gib * 2**30)
+    policy = PagedPolicy(model, o.concurrency, cache_bytes=room, drafts=guessed, fused=fused)
+    for note in policy.notes:
+        print(note)
+    busy: list[float] = []
+    counted = policy._extender.counted
+
+    def timed(burst: Burst) -> np.ndarray:
+        busy.append(burst.seconds)
+        return counted(burst)
+
+    vars(policy._extender)["counted"] = timed
     speaks: Any = policy
     if not o.own:
         speaks = Forced(policy, {prompt: turn.token_ids for prompt, turn in o.lessons})
     for _lap in range(2):
         policy.counts()
+        busy.clear()
         began = time.perf_counter()
         if o.own:
             groups = run(policy, model, tasks, o)
@@ -127,17 +145,27 @@ def measure(
                 groups = run(speaks, model, tasks, o)
         seconds = time.perf_counter() - began
         policy.reset()
+    del vars(policy._extender)["counted"]  # it would keep the cache
     turns, counts = turns_of(groups), policy.counts()
     new = sum(len(turn.token_ids) for _, turn in turns)
     failed = sum(bool(episode.failure) for group in groups for episode in group)
+    steps = max(1, counts["steps"])
     print(
-        f"drafts of {guessed:2}: {seconds:7.2f} s, {len(turns) / seconds:8.1f} turns/s,"
-        f" {counts['steps']:6} steps, {new / max(1, counts['steps']):6.1f} new tokens a step,"
+        f"{'' if fused else 'own layers, '}drafts of {guessed:2}: {seconds:7.2f} s,"
+        f" {len(turns) / seconds:8.1f} turns/s, {counts['steps']:6} steps of"
+        f" {1000 * sum(busy) / steps:.2f} ms, {new / steps:6.1f} new tokens a step,"
         f" {counts['drafted']:8} drafted, {counts['accepted']:8} accepted"
         f" ({counts['accepted'] / max(1, counts['drafted']):.0%}); {failed} failed",
         flush=True,
     )
     return {prompt: turn.token_ids for prompt, turn in turns}, seconds
+
+
+def compare(name: str, one: Measured, other: Measured) -> None:
+    """Print how much faster the other was, and how many replies were the same."""
+    (before, seconds), (after, less) = one, other
+    same = sum(after.get(prompt) == said for prompt, said in before.items())
+    print(f"{name}{seconds / less:.2f}x; {same} of {len(before)} prompts got the same tokens")
 
 
 def main() -> None:
@@ -156,6 +184,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--float32", action="store_true", help="compare tokens without rounding")
     parser.add_argument("--own", action="store_true", help="let the model say what it says")
+    parser.add_argument("--plain", action="store_true", help="also with the model's own layers")
     parser.add_argument("--compile", action="store_true", help="layers, as --model.compile does")
     parser.add_argument("--profile", action="store_true")
     o = parser.parse_args()
@@ -172,14 +201,15 @@ def main() -> None:
     )
     found = []
     profile = cProfile.Profile()
-    for guessed in o.drafts:
+    for guessed, fused in itertools.product(o.drafts, (False, True) if o.plain else (True,)):
         if o.profile:
             profile.enable()
-        found.append(measure(model, tasks, o, guessed))
+        found.append(measure(model, tasks, o, guessed, fused))
         profile.disable()
-    (plain, before), (last, after) = found[0], found[-1]
-    same = sum(last.get(prompt) == said for prompt, said in plain.items())
-    print(f"{before / after:.2f}x; {same} of {len(plain)} prompts got the same tokens")
+    if o.plain:
+        for at, guessed in enumerate(o.drafts):
+            compare(f"drafts of {guessed:2}, fused: ", found[2 * at], found[2 * at + 1])
+    compare("", found[0], found[-1])
     if o.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(45)
 
