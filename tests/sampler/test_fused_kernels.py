@@ -14,11 +14,12 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is made, Triton's own too
 pytest.importorskip("triton")
 
-from recollect.models.attention import Heads, masked_attention
-from recollect.sampler import fused_kernels, fused_parts
-from recollect.sampler.paged_kernels import attend_tokens
+from recollect.sampler import fused, fused_kernels, fused_parts
+from recollect.sampler.fused_trial import layers_off
+from recollect.sampler.paged_kernels import join_splits
 from recollect.sampler.pick import pick
 from recollect.sampler.pick_kernels import quick_pick
+from tests.sampler.test_fused import fused_model, loaded
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Interpreted, bfloat16 is cut off and not rounded; what a kernel does is the same for both.
@@ -93,23 +94,21 @@ def test_kernels_refuse_what_is_not_in_one_piece():
         quick_pick(random(8, 6).t(), random(6), random(6).double(), True)
 
 
-@pytest.mark.parametrize("q_heads, heads, width", [(9, 3, 64), (4, 2, 24)])
-def test_parts_of_a_sequence_are_joined(q_heads, heads, width):
-    size, lengths = 32, [70, 0, 31]
-    query = random(3, q_heads, width)
-    keys, values = random(2, 9 * size, heads, width)
-    pages = torch.tensor([4, 0, 8, 1, 2, 3], dtype=torch.int32, device=DEVICE)
-    begin = torch.tensor([0, 3, 5], device=DEVICE)
-    before = torch.tensor(lengths, device=DEVICE)
-    layer = Heads(0, width**-0.5)
-    found = attend_tokens(layer, query, keys, values, pages, begin, before, size)
-    for row, length in enumerate(lengths):
-        at = torch.arange(length + 1, device=DEVICE)
-        place = pages[begin[row] + at // size].long() * size + at % size
-        one = [x.transpose(0, 1)[None] for x in (query[row : row + 1], keys[place], values[place])]
-        mask = torch.ones(1, 1, 1, length + 1, dtype=torch.bool, device=DEVICE)
-        expected = masked_attention(layer, *one, mask)[0, :, 0]
-        torch.testing.assert_close(found[row], expected, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("rows, splits, heads, width", [(3, 2, 9, 64), (1, 32, 4, 24)])
+@pytest.mark.parametrize("dtype", [HALF, WHOLE])
+def test_parts_of_a_sequence_are_joined(rows, splits, heads, width, dtype):
+    out, total = random(rows, splits, heads, width), 5 * random(rows, splits, heads)
+    total[:, 1:] = torch.where(total[:, 1:] > 2, float("-inf"), total[:, 1:])  # empty parts
+    expected = (out * total.softmax(1)[..., None]).sum(1)
+    found = join_splits(out, total, dtype)
+    torch.testing.assert_close(found, expected.to(dtype), **near(dtype))
+
+
+def test_a_whole_model_with_kernels_computes_what_its_own_layers_do(tmp_path, monkeypatch):
+    ours = fused_model(loaded(tmp_path, "qwen2"))
+    for name in ("add_norm", "turn", "gate"):
+        monkeypatch.setattr(fused, name, getattr(fused_kernels, name))
+    assert layers_off(ours) == ""
 
 
 # --- picking -------------------------------------------------------------------------------------

@@ -86,6 +86,19 @@ def _join_splits(  # type: ignore[no-untyped-def]
     tl.store(joined + at, whole.to(joined.dtype.element_ty), mask=d < WIDTH)
 
 
+def join_splits(out: torch.Tensor, total: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Join what the parts of B sequences gave: (B, parts, Hq, D), weighted by e to the totals."""
+    rows, splits, q_heads, width = out.shape
+    joined = torch.empty(rows, q_heads, width, dtype=dtype, device=out.device)
+    padded = triton.next_power_of_2(width)
+    join: Any = _join_splits[rows, q_heads]
+    join(
+        out, total, joined, Q_HEADS=q_heads, WIDTH=width, SPLITS=splits, PADDED=padded,
+        num_warps=1 if splits * padded <= 1024 else 4,
+    )  # fmt: skip
+    return joined
+
+
 def attend_tokens(
     heads: Heads,
     query: torch.Tensor,
@@ -118,14 +131,7 @@ def attend_tokens(
     )  # fmt: skip
     if splits == 1:
         return out[:, 0]
-    joined = torch.empty_like(query, memory_format=torch.contiguous_format)
-    padded = triton.next_power_of_2(width)
-    join: Any = _join_splits[rows, q_heads]
-    join(
-        out, total, joined, Q_HEADS=q_heads, WIDTH=width, SPLITS=splits, PADDED=padded,
-        num_warps=1 if splits * padded <= 1024 else 4,
-    )  # fmt: skip
-    return joined
+    return join_splits(out, total, query.dtype)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
