@@ -55,9 +55,10 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
     """Return every agent of the plan; all see as many tokens at a time."""
     memory = ("--agent.max-memory-tokens", str(o.memory))
     answer = ("--agent.max-answer-tokens", str(o.answer))
-    room = str(256 + o.memory)  # a page and a memory
+    room = str(256 + o.memory)  # a page and a memory: for the passages, and for words beforehand
+    spoken = ("--agent.max-answer-tokens", room)
     rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", "32",
-           "--agent.max-context-tokens", room, *answer)  # fmt: skip
+           "--agent.max-context-tokens", room, *spoken)  # fmt: skip
 
     def asked(kinds: tuple[str, ...], *agent: str) -> Trained:
         tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
@@ -68,7 +69,7 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
             KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
         ),
         "rag": asked(KNOWN, *rag),
-        "full_context": asked(KNOWN, "--agent", "full_context", *answer),
+        "full_context": asked(KNOWN, "--agent", "full_context", *spoken),
         "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid"),
         "fold": asked(KNOWN, *memory, *answer),
     }
@@ -101,7 +102,7 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
         await in_turn(
             o, folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data",
             o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
-            o.answer, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
+            256 + o.memory, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
             "--cache-gib", o.cache_gib, "--drafts", o.drafts, "--out", out, "--retry-failed",
             *arguments,
         )  # fmt: skip

@@ -64,7 +64,8 @@ def watch(stored: Stored, number: int = 0) -> list[Frame]:
     for page, said, before, memory in _memories(stored):
         told = []
         while unread and unread[0][0] <= page:
-            told += follow(statements(unread.pop(0)[1]), reader, question)
+            page_says = follow(statements(unread.pop(0)[1]), reader, question)
+            told += [quote.text for quote in page_says]
         truth = known(reader, question)
         right = known(recall(memory, question), question) == truth
         changed, should = memory != before, noted(reader, question)

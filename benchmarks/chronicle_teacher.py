@@ -1,11 +1,13 @@
 """A teacher that reads chronicles by rules: it shows benchmarks/chronicle.py the form of a memory.
 
 A memory holds lines, each a name and what is known of it. Towns name the one before, which a move
-that is undone leads back to. A day is a line of its own: written twice, it is there once, so that
+that is undone leads back to. The home of a keeper has one line whoever keeps the thing, so that
+those who had it are forgotten. A day is a line of its own: written twice, it is there once, so that
 nobody has to look whether it is new; days are counted when the question is answered. Before it
-decides whether a page changes the memory, it quotes what the page says about those who matter; then
-it writes the lines that change. A name always follows a space, as in the text: the first word of a
-line has other tokens, and a small model cannot spell a new name with them.
+decides whether a page changes the memory, it says whom it looks for and quotes what the page says
+of them, until there is no more; then it writes the lines that change. A name always follows a
+space, as in the text: the first word of a line has other tokens, and a small model cannot spell a
+new name with them.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ FIELDS = {
     for name in ("problem", "section", "memory")
 }
 _TOWN = re.compile(r"(\w+)(?: \(before (\w+)\))?")
-HOME, KEEPER, LETTER, SAYS = "home of ", "keeper of the ", "letter", "It says:"
+HOME, KEEPER, LETTER = "home of ", "keeper of the ", "letter"
+THE_KEEPER, UNKNOWN = "the keeper", "unknown"
+NO_MORE = re.compile(r"Of [^:.]+: no more\. ?")
 KNOWN: tuple[Kind, ...] = ("overwrite", "count", "two-hop", "count", "two-hop")
 """What the teacher is asked; the harder kinds twice as often."""
 
@@ -73,15 +77,17 @@ def asked_about(question: str) -> tuple[str, str]:
 def recall(memory: str, question: str) -> Reader:
     """Take a memory back into a reader."""
     reader, (kind, name) = Reader(), asked_about(question)
-    for line in memory.splitlines():
-        subject, colon, said = line.partition(": ")
+    lines = dict(line.split(": ", 1) for line in memory.splitlines() if ": " in line)
+    keeper = lines.get(f"{KEEPER}{name}")
+    if kind == "kept" and keeper:
+        reader.keepers[name] = keeper
+    for subject, said in lines.items():
         person = subject.removeprefix(HOME)
         if said == LETTER and kind in ("sent", "received"):
             days = reader.sent if kind == "sent" else reader.received
             days[name][subject] = None
-        elif colon and subject == f"{KEEPER}{name}":
-            reader.keepers[name] = said
-        elif person != subject and (found := _TOWN.fullmatch(said)):
+        elif person != subject and said != UNKNOWN and (found := _TOWN.fullmatch(said)):
+            person = keeper if keeper and person == THE_KEEPER else person
             reader.towns[person] = found[1]
             reader.before |= {person: found[2]} if found[2] else {}
     return reader
@@ -92,15 +98,18 @@ def noted(reader: Reader, question: str) -> str:
     kind, name = asked_about(question)
     lines = [f"{day}: {LETTER}" for day in days(reader, question)]
     people = [name] if kind == "place" else []
-    if kind == "kept" and name in reader.keepers:
-        lines, people = [f"{KEEPER}{name}: {reader.keepers[name]}"], [reader.keepers[name]]
+    if kind == "kept" and (keeper := reader.keepers.get(name)):
+        lines = [f"{KEEPER}{name}: {keeper}", f"{HOME}{THE_KEEPER}: {town(reader, keeper)}"]
     if kind == "all":
         people = sorted(reader.towns)
-    for person in people:
-        if person in reader.towns:
-            before = f" (before {old})" if (old := reader.before.get(person)) else ""
-            lines.append(f"{HOME}{person}: {reader.towns[person]}{before}")
+    lines += [f"{HOME}{own}: {town(reader, own)}" for own in people if own in reader.towns]
     return "\n".join(lines) or NOTHING
+
+
+def town(reader: Reader, person: str) -> str:
+    """Write where somebody lives, and lived before."""
+    before = f" (before {old})" if (old := reader.before.get(person)) else ""
+    return f"{reader.towns[person]}{before}" if person in reader.towns else UNKNOWN
 
 
 def days(reader: Reader, question: str) -> list[str]:
@@ -113,28 +122,40 @@ def days(reader: Reader, question: str) -> list[str]:
 PLACES = ("set", "refused", "cancel", "exchange")
 
 
-def follow(told: Iterable[Statement], reader: Reader, question: str) -> list[str]:
-    """Take in what a text says about those who matter, and return it word for word.
+@dataclass(frozen=True)
+class Quote:
+    """What a text says word for word, and of whom or what."""
+
+    of: str
+    text: str
+
+
+def follow(told: Iterable[Statement], reader: Reader, question: str) -> list[Quote]:
+    """Take in what a text says about those who matter, and return it.
 
     Whoever has a thing matters from then on: what a chronicle asks about comes later.
     """
     kind, name = asked_about(question)
-    quotes = []
+    quotes: list[Quote] = []
     for statement in told:
         said = statement.fields
         person = reader.keepers.get(name) if kind == "kept" else name
         forms = ("letter",) if kind in ("sent", "received") else PLACES
-        about = kind == "all" or (person and person in (said.get("a"), said.get("b")))
-        if (about and statement.form in forms) or (kind == "kept" and said.get("t") == name):
+        of = f"the {name}" if kind == "kept" and said.get("t") == name else ""
+        if statement.form in forms and not of:
+            people = [str(said[role]) for role in ("a", "b") if said.get(role)]
+            of = people[0] if kind == "all" else next((own for own in people if own == person), "")
+        if of:
             reader.take(statement)
-            quotes.append(statement.text)
             if statement.form == "handover" and said["a"] != person:
                 reader.towns.pop(said["a"], None)
                 reader.before.pop(said["a"], None)
+                quotes = [quote for quote in quotes if quote.of != said["a"]]
+            quotes.append(Quote(of, statement.text))
     return quotes
 
 
-def counted(quotes: Sequence[str], question: str) -> tuple[str, list[str]]:
+def counted(quotes: Sequence[Quote], question: str) -> tuple[str, list[str]]:
     """Say of every quoted letter whether it was sent or received; return the days that count too.
 
     In two steps, the first of which does not depend on the question: whether a letter counts is
@@ -143,8 +164,8 @@ def counted(quotes: Sequence[str], question: str) -> tuple[str, list[str]]:
     kind, name = asked_about(question)
     if kind not in ("sent", "received") or not quotes:
         return "", []
-    letters = [(statement.fields["a"] == name, statement.fields["d"])
-               for statement in statements("\n" + " ".join(quotes))]  # fmt: skip
+    text = "\n" + " ".join(quote.text for quote in quotes)
+    letters = [(own.fields["a"] == name, own.fields["d"]) for own in statements(text)]
     told = ", ".join(f"{'sent' if sent else 'received'} {day}" for sent, day in letters)
     own = list(dict.fromkeys(day for sent, day in letters if sent == (kind == "sent")))
     return f"So {told}. Those {kind} {', '.join(own) or 'none'}.", own
@@ -174,7 +195,8 @@ class Teacher:
         if "<memory>" not in prompt:
             reader = Reader()
             quotes = follow(found_statements(prompt), reader, question)
-            words = [*read_aloud(quotes, question), noted(reader, question)] if quotes else []
+            aloud = read_aloud(quotes, reader, question)
+            words = [*aloud, noted(reader, question)] if quotes else []
             return " ".join([*words, boxed(reader, question)])
         memory = shown(prompt, "memory")
         reader = recall(memory, question)
@@ -186,13 +208,27 @@ class Teacher:
             return new
         _, own = counted(quotes, question)
         written = update([f"{day}: {LETTER}" for day in own]) if own else gates(memory, new)
-        return " ".join([*read_aloud(quotes, question), written])
+        return " ".join([*read_aloud(quotes, reader, question), written])
 
 
-def read_aloud(quotes: Sequence[str], question: str) -> list[str]:
-    """Repeat what a text says about those who matter, and which letters count."""
+def read_aloud(quotes: Sequence[Quote], reader: Reader, question: str) -> list[str]:
+    """Say whom one looks for and what a text says of them, one by one, and which letters count.
+
+    A name that was just written is found again by its letters; one that was read long ago is not.
+    """
+    kind, name = asked_about(question)
+    if kind == "all":
+        sought = list(dict.fromkeys(quote.of for quote in quotes))
+    elif kind == "kept":
+        sought = [f"the {name}", *([reader.keepers[name]] if name in reader.keepers else [])]
+    else:
+        sought = [name]
+    words = []
+    for of in sought:
+        words += [f"Of {of}: {quote.text}" for quote in quotes if quote.of == of]
+        words.append(f"Of {of}: no more.")
     said, _ = counted(quotes, question)
-    return [SAYS, *quotes, *([said] if said else [])] if quotes else []
+    return [*words, said] if said else words
 
 
 def boxed(reader: Reader, question: str) -> str:

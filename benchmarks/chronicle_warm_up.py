@@ -31,7 +31,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks.babilong_teacher import BabiTeacher
-from benchmarks.chronicle_teacher import FIELDS, NOTHING, Teacher, agents
+from benchmarks.chronicle_teacher import FIELDS, NO_MORE, NOTHING, Teacher, agents
 from recollect.agents.gated import GatedAgent
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
@@ -160,7 +160,7 @@ def _taught(said: str) -> str:
     reply = said[memory.end() :].rpartition("assistant")[2].strip()
     if "<check>no</check>" not in reply and not reply.startswith((NOTHING, memory[1].strip())):
         return "changed"
-    if reply.find("<check>no</check>") > 0:
+    if "</check>" in reply and not NO_MORE.sub("", reply).startswith("<check>no"):
         return "quoted"
     problem = FIELDS["problem"].search(said)
     names = _NAMES.findall(f"{problem and problem[1]}\n{memory[1]}")
@@ -180,7 +180,9 @@ def learn_by_job(job: Job) -> list[Lesson]:
 def jobs(o: argparse.Namespace) -> tuple[list[Job], list[Job]]:
     """Return all episodes: those with short pages come first, which are easier and cheaper.
 
-    Of the rest, one of eight is of a text four times as long: its memories are longer.
+    Of the rest, one of eight is of a text four times as long, and one of sixteen of one sixteen
+    times as long, of whose pages fewer are learned from that change nothing: memories are longer
+    there, and counts higher.
     """
     limits = (o.memory, o.blind_memory, o.answer)
     short, whole = [], []
@@ -194,6 +196,10 @@ def jobs(o: argparse.Namespace) -> tuple[list[Job], list[Job]]:
                 continue
             if name != "full_context" and (first // TOGETHER) % 4 == 0:
                 whole.append(replace(job, first=first + o.tasks, count=TOGETHER // 2, times=4))
+            if name == o.agents[0] and (first // TOGETHER) % 8 == 0:
+                near, elsewhere = (share / 8 for share in o.unchanged)
+                far = {"first": first + 3 * o.tasks, "count": TOGETHER // 2, "times": 16}
+                whole.append(replace(job, **far, shares=(near, elsewhere)))
             if name == o.agents[0] and (first // TOGETHER) % 2 == 0:
                 near, elsewhere = (share / 4 for share in o.unchanged)
                 easy = replace(job, first=first + 2 * o.tasks, page=64, shares=(near, elsewhere))
@@ -320,7 +326,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--agents", nargs="+", default=("gated", "rag", "full_context"))
     parser.add_argument("--shares", nargs="+", type=float, default=(1.0, 0.5, 0.125),
                         help="how many of the tasks each agent plays")  # fmt: skip
-    parser.add_argument("--unchanged", nargs=2, type=float, default=(0.2, 0.1),
+    parser.add_argument("--unchanged", nargs=2, type=float, default=(0.3, 0.2),
                         help="share of the pages that change nothing: near, elsewhere")  # fmt: skip
     numbers = {
         "tasks": 2304, "batch": 64, "rank": 0, "alpha": 32, "memory": 416, "blind-memory": 1024,

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import chronicle, chronicle_pilot, chronicle_table
 from benchmarks.babilong_teacher import BabiTeacher
-from benchmarks.chronicle_teacher import Teacher, asked_about, follow, gates, noted, recall
+from benchmarks.chronicle_teacher import NO_MORE, Teacher, asked_about, follow, gates, noted, recall
 from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import parse_gates, with_lines
@@ -29,7 +29,7 @@ MODEL: Any = SimpleNamespace(tokenizer=TOKENIZER, window=1 << 20)
 
 @pytest.mark.parametrize("name", ["fold", "fold_blind", "gated", "gated_blind", "full_context"])
 def test_the_teacher_earns_every_reward(name):
-    job = Job(Path(), name, (2000, 8000, 200), 0, 3, 1, (1.0, 1.0))
+    job = Job(Path(), name, (3000, 8000, 200), 0, 3, 1, (1.0, 1.0))
     assert len(episodes(job, MODEL)) == 3
 
 
@@ -42,7 +42,8 @@ def test_lessons_are_the_pages_that_matter_and_some_others(tmp_path):
     for what, sample in every:
         said = TOKENIZER.decode([int(i) for i in sample.token_ids[sample.trained]])
         assert ("<update>" in said) == (what == "changed")
-        assert said.startswith("<check>no") == (what in ("near", "elsewhere"))
+        silent = NO_MORE.sub("", said).startswith("<check>no")
+        assert silent == (what in ("near", "elsewhere"))
     keep(tmp_path / "lessons.npz", every)
     again = kept(tmp_path / "lessons.npz")
     assert [what for what, _ in again] == [what for what, _ in every]
@@ -60,7 +61,7 @@ PAGE = (
 
 def test_the_teacher_quotes_what_a_decision_rests_on():
     def of(question: str) -> list[str]:
-        return follow(statements(PAGE), Reader(), question)
+        return [quote.text for quote in follow(statements(PAGE), Reader(), question)]
 
     assert of("Where does Ada Ash live now?") == ["Ada Ash has moved to Calby."]
     letters = ["On 3 May Ada Ash wrote to Ben Oak."]
@@ -86,7 +87,37 @@ def test_the_teacher_looks_up_in_its_quotes_which_letters_count(asked, memory, r
         f"<problem>\nOn how many different days did {asked} a letter?\n</problem>"
         f"<section>\n{PAGE}\n</section><memory>\n{memory}\n</memory>"
     )
-    assert said.startswith("It says: On 3 May Ada Ash wrote to Ben Oak. ") and reply in said
+    name = asked.rpartition(" ")[0]
+    assert said.startswith(f"Of {name}: On 3 May Ada Ash wrote to Ben Oak. Of {name}: no more. So")
+    assert reply in said
+
+
+@pytest.mark.parametrize(
+    ("memory", "says"),
+    [
+        (
+            "Nothing yet.",
+            "Of the jade fan: Ada Ash asked for the jade fan, in vain."
+            " Of the jade fan: The jade fan was handed to Ben Oak. Of the jade fan: no more."
+            " Of Ben Oak: Ben Oak looked at rooms in Penham, but did not take them."
+            " Of Ben Oak: no more."
+            " <check>yes</check><update>keeper of the jade fan: Ben Oak\n"
+            "home of the keeper: unknown</update>",
+        ),
+        (
+            "keeper of the red bell: Cora Elm\nhome of the keeper: Calby",
+            "Of the red bell: no more. Of Cora Elm: no more. <check>no</check>",
+        ),
+    ],
+)
+def test_the_teacher_names_whom_it_looks_for_until_there_is_no_more(memory, says):
+    """First the thing that is asked for, then whoever keeps it after the page."""
+    thing = says.partition(":")[0].removeprefix("Of the ")
+    said = Teacher(gated=True).reply(
+        f"<problem>\nWhere does the keeper of the {thing} live now?\n</problem>"
+        f"<section>\n{PAGE}\n</section><memory>\n{memory}\n</memory>"
+    )
+    assert said == says
 
 
 def test_the_teacher_counts_days_aloud_when_it_answers():
@@ -118,7 +149,11 @@ def test_a_name_of_the_teacher_follows_a_space(kind):
 def test_the_teacher_of_passages_quotes_what_they_say():
     asked = "Where does {} live now?"
     for name, reply in (
-        ("Ada Ash", "It says: Ada Ash has moved to Calby. home of Ada Ash: Calby \\boxed{Calby}"),
+        (
+            "Ada Ash",
+            "Of Ada Ash: Ada Ash has moved to Calby. Of Ada Ash: no more."
+            " home of Ada Ash: Calby \\boxed{Calby}",
+        ),
         ("Ben Oak", "\\boxed{}"),
     ):
         told = f"{PAGE[8:70]}\n\n... It is false that {name} has"
