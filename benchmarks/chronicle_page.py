@@ -153,9 +153,10 @@ def _step(run: str, row: Mapping[str, Any], name: str) -> Point:
 
 
 def lengths(out: Path) -> str:
-    """Draw accuracy over pages for every kind, a line for every trained agent."""
+    """Draw accuracy over pages for every kind, a line for every agent, trained or only warmed."""
     cells = table.cells_of([r for r in table.rows(out) if r["length"] != "shuffled"])
-    agents = [name for name in TRAINED if any(agent == name for agent, _, _ in cells)]
+    named = (*TRAINED, *(name + table.WARMED for name in TRAINED))
+    agents = [name for name in named if any(agent == name for agent, _, _ in cells)]
     panels = []
     for kind in KINDS:
         series = []
@@ -181,7 +182,8 @@ WHERE = (
     " Where the last memory is right, it was misread. Shares of all answers."
 )
 RULE = (
-    "Chosen by a rule: trained memories alone, the longest text that has such an answer, the first"
+    "Chosen by a rule: trained memories alone, or those after the warm-up where none is trained;"
+    " the longest text that has such an answer, the first"
     f" kind in the order {', '.join(KINDS)}, `gated` before any other agent, the lowest seed, the"
     " task with the lowest number. A page is shown where the memory changes or becomes wrong;"
     " `should` is what the teacher's memory holds where the agent's is wrong."
@@ -192,18 +194,24 @@ def chosen(out: Path) -> Iterator[Film]:
     """Choose a film of a right answer, one of a lost one and one of a misread one."""
     found = []
     for path in sorted(out.glob(f"*-*/*/{FILMS}")):
-        agent, _, seed = path.parts[-3].rpartition("-")
-        films = [json.loads(line) for line in path.read_text().splitlines()]
-        if agent in table.MEMORIES:
-            found += [film | {"agent": agent, "seed": int(seed)} for film in films]
+        name, _, seed = path.parts[-3].rpartition("-")
+        for line in path.read_text().splitlines():
+            film = json.loads(line)
+            agent = name if name in table.MEMORIES else f"{film['agent']}, {name}"
+            found.append(film | {"agent": agent, "seed": int(seed)})
     found = [f for f in found if f["kind"] in KINDS and f["length"][:-1].isdigit()]
+    found = [f for f in found if f["agent"] in table.MEMORIES] or found
     for reasons in WANTED:
         for reason in reasons:
             own = [film for film in found if film["reason"] == reason]
             if own:
-                yield min(own, key=lambda f: (-int(f["length"][:-1]), KINDS.index(f["kind"]),
-                                              f["agent"] != "gated", f["seed"]))  # fmt: skip
+                yield min(own, key=_order)
                 break
+
+
+def _order(film: Film) -> tuple[int, int, bool, int]:
+    kind, gated = KINDS.index(film["kind"]), film["agent"].startswith("gated")
+    return -int(film["length"][:-1]), kind, not gated, film["seed"]
 
 
 def shown_film(film: Film) -> list[str]:

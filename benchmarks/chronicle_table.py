@@ -32,6 +32,8 @@ from recollect.view.evaluations import EvaluationSource
 from recollect.view.films import trace
 from recollect.view.stored import Stored
 
+WARMED = ", warmed"
+"""Behind the name of an agent that no reward has changed."""
 MEMORIES = ("gated", "fold")
 BASELINES = ("full_context", "rag", "rag_hybrid")
 HEADLINE = ("8x", "16x", "32x")
@@ -150,21 +152,33 @@ def compare(ours: Sequence[Row], theirs: Sequence[Row]) -> tuple[float, float, f
     return mean.mean, mean.low, mean.high, paired_p_value(clusters)
 
 
-def comparisons(cells: Cells) -> list[tuple[str, str, str, str, tuple[float, ...]]]:
+Comparison = tuple[str, str, str, str, tuple[float, ...]]
+"""A kind, a length, two agents; the difference with its interval and p-value."""
+
+
+def comparisons(cells: Cells) -> list[Comparison]:
     """Compare every memory with every baseline of the headline; p-values are Holm's."""
+    pairs = [(ours, theirs) for ours in MEMORIES for theirs in BASELINES]
+    return compared(cells, pairs, HEADLINE)
+
+
+def rewarded(cells: Cells) -> list[Comparison]:
+    """Compare every trained agent with itself before, on the same tasks; p-values are Holm's."""
+    pairs = [(agent, agent + WARMED) for agent in (*MEMORIES, *BASELINES)]
+    lengths = sorted({length for _, _, length in cells}, key=length_order)
+    return compared(cells, pairs, [name for name in lengths if name != "shuffled"])
+
+
+def compared(
+    cells: Cells, pairs: Sequence[tuple[str, str]], lengths: Sequence[str]
+) -> list[Comparison]:
+    """Compare agents where both were measured, and correct for the number of comparisons."""
     found = [
-        (
-            kind,
-            length,
-            ours,
-            theirs,
-            compare(cells[ours, kind, length], cells[theirs, kind, length]),
-        )
+        (kind, length, *pair, compare(*(cells[agent, kind, length] for agent in pair)))
         for kind in dict.fromkeys(kind for _, kind, _ in cells)
-        for length in HEADLINE
-        for ours in MEMORIES
-        for theirs in BASELINES
-        if (ours, kind, length) in cells and (theirs, kind, length) in cells
+        for length in lengths
+        for pair in pairs
+        if all((agent, kind, length) in cells for agent in pair)
     ]
     adjusted = holm([row[-1][3] for row in found])
     return [(*row[:4], (*row[4][:3], p)) for row, p in zip(found, adjusted, strict=True)]
@@ -202,11 +216,15 @@ def markdown(out: Path) -> str:
         near, far = (cells.get((agent, kind, length)) for length in ("1x", "32x"))
         lost = f"{hazard(near, far):.4f}" if near and far else ""
         lines.append(f"| {kind} | {agent} | {' | '.join(shown)} | {lost} |")
-    lines += ["", "## Comparisons, corrected", "", "| kind | length | | difference | p |"]
-    lines += ["|---|---|---|---|---|"]
-    for kind, length, ours, theirs, (mean, low, high, p) in comparisons(cells):
-        figures = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] | {p:.4f}"
-        lines.append(f"| {kind} | {length} | {ours} - {theirs} | {figures} |")
+    for title, tested in (
+        ("Comparisons, corrected", comparisons(cells)),
+        ("What reward added, corrected", rewarded(cells)),
+    ):
+        lines += ["", f"## {title}", "", "| kind | length | | difference | p |"]
+        lines += ["|---|---|---|---|---|"]
+        for kind, length, ours, theirs, (mean, low, high, p) in tested:
+            figures = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] | {p:.4f}"
+            lines.append(f"| {kind} | {length} | {ours} - {theirs} | {figures} |")
     lines += ["", "## Success", "", *successes(cells), "", "## Why answers are wrong", ""]
     lines += ["As the viewer counts them, for trained memories:", ""]
     lines += [f"| kind | agent | length | {' | '.join(CAUSES)} |", "|---|---|---|" + "---|" * 5]

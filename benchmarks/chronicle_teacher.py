@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
 from recollect.agents.base import Agent
 from recollect.agents.baselines import FullContextAgent
@@ -188,6 +189,8 @@ class Teacher:
     """Reply as one who reads by rules, and knows nothing but what a prompt shows."""
 
     gated: bool = False
+    slips: float = 0.0
+    """How often a gated teacher notes something of a page where nothing matters."""
 
     def reply(self, prompt: str) -> str:
         """Write the next memory, or the answer."""
@@ -202,13 +205,27 @@ class Teacher:
         reader = recall(memory, question)
         if "<section>" not in prompt:
             return boxed(reader, question)
-        quotes = follow(statements(shown(prompt, "section")), reader, question)
-        new = noted(reader, question)
+        told = list(statements(shown(prompt, "section")))
+        quotes = follow(told, reader, question)
+        new, rng = noted(reader, question), Random(prompt)
         if not self.gated:
             return new
+        if not quotes and rng.random() < self.slips and (line := slip(told, reader, question, rng)):
+            return update([line])
         _, own = counted(quotes, question)
         written = update([f"{day}: {LETTER}" for day in own]) if own else gates(memory, new)
         return " ".join([*read_aloud(quotes, reader, question), written])
+
+
+def slip(told: Sequence[Statement], reader: Reader, question: str, rng: Random) -> str:
+    """Write a line about somebody who does not matter, if a text names one."""
+    _, name = asked_about(question)
+    mattering = {name, reader.keepers.get(name), None}
+    lines = []
+    for said in (own.fields for own in told):
+        if said.get("a") not in mattering and (what := said.get("x") or said.get("d")):
+            lines.append(f"{HOME}{said['a']}: {what}" if "x" in said else f"{what}: {said['a']}")
+    return rng.choice(lines) if lines else ""
 
 
 def read_aloud(quotes: Sequence[Quote], reader: Reader, question: str) -> list[str]:

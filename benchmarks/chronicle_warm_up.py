@@ -57,6 +57,9 @@ _WORD = re.compile(r"[A-Z]\w+")
 _NAMES = re.compile(r"[A-Z]\w+ [A-Z]\w+|(?<=keeper of the )\w+ \w+")
 TOGETHER = 32
 """Tasks of one job."""
+SLIPS = 0.04
+"""Share of the pages at which the teacher writes a line that does not matter. Nobody learns from
+that page, but from those behind it: a memory of one's own is never clean for long."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ def episodes(job: Job, model: LoadedModel) -> list[Group]:
     """Let the teacher play; what it could not finish is left out."""
     name, _, variant = job.agent.partition("_qa")
     agent, kinds = agents(*job.limits)["gated" if variant else name]
-    teacher: Teacher | BabiTeacher = Teacher(gated=isinstance(agent, GatedAgent))
+    slips = SLIPS if job.split == "train" else 0.0
+    teacher: Teacher | BabiTeacher = Teacher(isinstance(agent, GatedAgent), slips)
     texts: TaskFamily = Chronicle(kinds, tokens=job.times * LEAST, chunk_tokens=job.page)
     if variant:
         teacher = BabiTeacher()
@@ -146,18 +150,20 @@ def lessons(job: Job, model: LoadedModel) -> list[Lesson]:
     for sample in samples_of(groups, [[[1.0] * len(e.contexts) for e in g] for g in groups]):
         what = _taught(model.tokenizer.decode([int(i) for i in sample.token_ids]))
         near, elsewhere = job.shares
-        if rng.random() < {"near": near, "elsewhere": elsewhere}.get(what, 1.0):
+        if rng.random() < {"near": near, "elsewhere": elsewhere, "slip": 0.0}.get(what, 1.0):
             found.append((what, sample))
     return found
 
 
 def _taught(said: str) -> str:
     """Tell what a context shows: an answer, a page that changes the memory, one that is quoted and
-    does not, one that names somebody who matters, or a page about others."""
+    does not, one that names somebody who matters, a page about others, or a slip."""
     page, memory = FIELDS["section"].search(said), FIELDS["memory"].search(said)
     if not page or not memory:
         return "answer"
     reply = said[memory.end() :].rpartition("assistant")[2].strip()
+    if reply.startswith("<check>yes"):
+        return "slip"  # nothing is quoted
     if "<check>no</check>" not in reply and not reply.startswith((NOTHING, memory[1].strip())):
         return "changed"
     if "</check>" in reply and not NO_MORE.sub("", reply).startswith("<check>no"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import chronicle, chronicle_pilot, chronicle_table
+from benchmarks import chronicle, chronicle_pilot, chronicle_table, chronicle_warm_up
 from benchmarks.babilong_teacher import BabiTeacher
 from benchmarks.chronicle_teacher import NO_MORE, Teacher, asked_about, follow, gates, noted, recall
 from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
@@ -38,7 +38,7 @@ def test_lessons_are_the_pages_that_matter_and_some_others(tmp_path):
     few, every = (lessons(replace(job, shares=both), MODEL) for both in ((0, 0), (1, 1)))
     assert {what for what, _ in few} == {"answer", "changed", "quoted"}
     assert {what for what, _ in every} == {"answer", "changed", "quoted", "near", "elsewhere"}
-    assert len(every) == 6 * 17 and len(few) < 60
+    assert 6 * 17 - 12 < len(every) < 6 * 17 and len(few) < 60  # but for slips
     for what, sample in every:
         said = TOKENIZER.decode([int(i) for i in sample.token_ids[sample.trained]])
         assert ("<update>" in said) == (what == "changed")
@@ -118,6 +118,39 @@ def test_the_teacher_names_whom_it_looks_for_until_there_is_no_more(memory, says
         f"<section>\n{PAGE}\n</section><memory>\n{memory}\n</memory>"
     )
     assert said == says
+
+
+def test_a_teacher_that_slips_writes_what_does_not_matter_and_is_right_in_the_end(monkeypatch):
+    monkeypatch.setattr(chronicle_warm_up, "SLIPS", 0.3)
+    job = Job(Path(), "gated", (2000, 8000, 200), 0, 9, 1, (1.0, 1.0))
+    groups = episodes(job, MODEL)
+    slipped = {
+        context.turns[0].token_ids
+        for group in groups
+        for context in group[0].contexts
+        if TOKENIZER.decode(context.turns[0].token_ids).startswith("<check>yes")
+    }
+    assert len(groups) == 9 and len(slipped) > 10
+    kept = lessons(job, MODEL)
+    assert len(kept) < 9 * 17 - 10  # nobody learns to slip
+    for _, sample in kept:
+        reply = TOKENIZER.decode([int(i) for i in sample.token_ids[sample.trained]])
+        assert not reply.startswith("<check>yes")
+
+
+def test_a_memory_of_a_keeper_has_two_lines_whoever_had_the_thing():
+    task = Chronicle(("two-hop",), tokens=16384).task(5)
+    question, memory, keepers = task.questions[0].text, NO_MEMORY, set()
+    for page in task.chunks:
+        prompt = f"<problem>\n{question}\n</problem><section>\n{page}\n</section>"
+        said = Teacher(gated=True).reply(f"{prompt}<memory>\n{memory}\n</memory>")
+        new = parse_gates(said, exit_gate=False).update
+        memory = with_lines(memory.removeprefix(NO_MEMORY), new, TOKENIZER, 999) if new else memory
+        assert memory == NO_MEMORY or len(memory.splitlines()) == 2
+        keepers |= {line for line in memory.splitlines() if line.startswith("keeper")}
+    assert len(keepers) > 1
+    asked = f"<problem>\n{question}\n</problem><memory>\n{memory}\n</memory>"
+    assert Teacher().reply(asked) == f"\\boxed{{{task.questions[0].answers[0]}}}"
 
 
 def test_the_teacher_counts_days_aloud_when_it_answers():
