@@ -63,21 +63,23 @@ def sections(out: Path, pictures: Sequence[str]) -> Iterator[str]:
     for name in pictures:
         told = "over the steps of training" if "learning" in name else "over the length"
         yield from (f"![Accuracy {told}](../images/{name})", "")
-    yield from (held_out(out), "") if pictures else ()
+    yield from (held_out(out), "") if training(out) else ()
     yield from ("### Films", "", RULE, "")
     for found in chosen(out):
         yield from (*shown_film(found), "")
 
 
 def short(out: Path) -> str:
-    """Return the README's table: the trained memory and the best trained baseline of each cell."""
+    """Return the README's table: the memory and the best baseline, trained and before that."""
     cells = table.cells_of(list(table.rows(out)))
     lines = [f"| kind | | {' | '.join(SHORT)} |", "|---|---|" + "---|" * len(SHORT)]
     for kind in KINDS:
-        for names in (table.MEMORIES, table.BASELINES):
-            own = [_best(cells, names, kind, length) for length in SHORT]
-            label = "a memory, trained" if names == table.MEMORIES else "best trained baseline"
-            lines.append(f"| {kind} | {label} | {' | '.join(own)} |")
+        for label, names in (("memory", table.MEMORIES), ("best baseline", table.BASELINES)):
+            for when, suffix in (("trained", ""), ("before reward", table.WARMED)):
+                asked = [name + suffix for name in names]
+                own = [_best(cells, asked, kind, length) for length in SHORT]
+                if any(own):
+                    lines.append(f"| {kind} | {label}, {when} | {' | '.join(own)} |")
     return "\n".join(lines)
 
 
@@ -87,7 +89,7 @@ def _best(cells: table.Cells, names: Sequence[str], kind: str, length: str) -> s
         return ""
     scores = {name: table.accuracy(own)[0] for name, own in known.items()}
     best = max(scores, key=lambda name: scores[name])
-    return f"{scores[best]:.3f} ({best})"
+    return f"{scores[best]:.3f} ({best.removesuffix(table.WARMED)})"
 
 
 def losses(out: Path) -> str:

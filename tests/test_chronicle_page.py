@@ -141,8 +141,8 @@ def test_the_page_is_made_from_what_is_carried(carried, tmp_path):
     docs = tmp_path / "docs"
     page = chronicle_page.write(carried, docs)
     said = page.read_text()
-    assert "| overwrite | a memory, trained |  | 0.667 (gated) | 1.000 (gated) |  |" in said
-    assert "| overwrite | best trained baseline |  | 1.000 (full_context) |  |  |" in said
+    assert "| overwrite | memory, trained |  | 0.667 (gated) | 1.000 (gated) |  |" in said
+    assert "| overwrite | best baseline, trained |  | 1.000 (full_context) |  |  |" in said
     assert "| two-hop | gated | 8x | 6 | 0.000 | 1.000 | 0.000 | 0.000 | 0.000 |" in said
     assert "| gated-1 | 0.500 | 0.750 |" in said
     for name, lines in (("learning", 6), ("lengths", 3)):

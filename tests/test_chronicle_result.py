@@ -290,6 +290,21 @@ def test_the_tables_say_who_is_ahead_and_what_is_kept(tmp_path):
     assert chronicle_table.markdown(tmp_path / "none") == "no scores yet"
 
 
+def test_a_trained_agent_is_compared_with_itself_before_on_the_tasks_of_its_seed(tmp_path):
+    for seed in range(2):
+        better, worse = ([row("gated", seed, i, float(i < n)) for i in range(40)] for n in (36, 28))
+        write(tmp_path, f"gated-{seed}", "1x", better)
+        write(tmp_path, f"warmed-{seed}", "1x", worse + [row("rag", seed, 99, 1.0)])
+    found = list(chronicle_table.rows(tmp_path))
+    assert {r["agent"] for r in found} == {"gated", "gated, warmed", "rag, warmed"}
+    [added] = chronicle_table.rewarded(chronicle_table.cells_of(found))
+    assert added[:4] == ("overwrite", "1x", "gated", "gated, warmed")
+    assert added[4][0] == pytest.approx(0.2)
+    assert "| overwrite | 1x | gated - gated, warmed | +0.200 [" in chronicle_table.markdown(
+        tmp_path
+    )
+
+
 def test_comparisons_are_corrected_for_their_number(tmp_path):
     made_up(tmp_path, {"1x": 1, "8x": 0.5, "16x": 0.5, "32x": 0.5}, dict.fromkeys(
         ("1x", "8x", "16x", "32x"), 0.4))  # fmt: skip
