@@ -102,7 +102,7 @@ def losses(out: Path) -> str:
         cells.items(), key=lambda cell: (cell[0][1], cell[0][0], table.length_order(cell[0][2]))
     ):
         counts = Counter(row.get("reason", "") for row in own)
-        if agent.partition(",")[0] in table.MEMORIES and own[0].get("reason") is not None:
+        if agent.partition(",")[0] in table.MEMORIES and kind in KINDS:
             right = sum(row["score"] for row in own) / len(own)
             shares = " | ".join(f"{counts[name] / len(own):.3f}" for name in reasons)
             lines.append(f"| {kind} | {agent} | {length} | {len(own)} | {right:.3f} | {shares} |")

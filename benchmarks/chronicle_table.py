@@ -37,6 +37,8 @@ WARMED = ", warmed"
 MEMORIES = ("gated", "fold")
 BASELINES = ("full_context", "rag", "rag_hybrid")
 HEADLINE = ("8x", "16x", "32x")
+KEPT = ("1x", "32x")
+"""What is kept is what is left at the second of the first."""
 NAMED = ("shuffled", "longest")
 """Evaluations that are not called by their length."""
 SCORES = "scores.jsonl"
@@ -194,7 +196,7 @@ def successes(cells: Cells) -> list[str]:
             if len({row[1] for row in own}) < len(HEADLINE) or (ours, kind, "1x") not in cells:
                 continue
             ahead = all(row[4][0] >= 0.15 and row[4][3] < 0.05 for row in own)
-            near, far = (accuracy(cells[ours, kind, length])[0] for length in ("1x", "32x"))
+            near, far = (accuracy(cells[ours, kind, length])[0] for length in KEPT)
             kept = far / near if near else 0.0
             lines.append(
                 f"- {kind}, {ours}: {'ahead' if ahead else 'not ahead'} of every trained baseline"
@@ -213,26 +215,30 @@ def markdown(out: Path) -> str:
     lines += ["|---|---|" + "---|" * (len(order) + 1)]
     for agent, kind in dict.fromkeys((a, k) for a, k, _ in sorted(cells, key=lambda c: c[1])):
         shown = [_cell(cells.get((agent, kind, length))) for length in order]
-        near, far = (cells.get((agent, kind, length)) for length in ("1x", "32x"))
+        near, far = (cells.get((agent, kind, length)) for length in KEPT)
         lost = f"{hazard(near, far):.4f}" if near and far else ""
         lines.append(f"| {kind} | {agent} | {' | '.join(shown)} | {lost} |")
     for title, tested in (
         ("Comparisons, corrected", comparisons(cells)),
         ("What reward added, corrected", rewarded(cells)),
     ):
+        if not tested:
+            continue
         lines += ["", f"## {title}", "", "| kind | length | | difference | p |"]
         lines += ["|---|---|---|---|---|"]
         for kind, length, ours, theirs, (mean, low, high, p) in tested:
             figures = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] | {p:.4f}"
             lines.append(f"| {kind} | {length} | {ours} - {theirs} | {figures} |")
-    lines += ["", "## Success", "", *successes(cells), "", "## Why answers are wrong", ""]
-    lines += ["As the viewer counts them, for trained memories:", ""]
-    lines += [f"| kind | agent | length | {' | '.join(CAUSES)} |", "|---|---|---|" + "---|" * 5]
-    for (agent, kind, length), own in sorted(cells.items(), key=lambda c: (c[0][1], c[0][0])):
+    lines += ["", "## Success", "", *successes(cells)]
+    known = {key: own for key, own in cells.items() if key[0] in MEMORIES and key[2] in KEPT}
+    if known:
+        lines += ["", "## Why answers are wrong", ""]
+        lines += ["As the viewer counts them, for trained memories:", ""]
+        lines += [f"| kind | agent | length | {' | '.join(CAUSES)} |", "|---|---|---|" + "---|" * 5]
+    for (agent, kind, length), own in sorted(known.items(), key=lambda c: (c[0][1], c[0][0])):
         counts = Counter(r["cause"] for r in own)
-        if agent in MEMORIES and length in ("1x", "32x"):
-            shares = " | ".join(f"{counts[cause] / len(own):.3f}" for cause in CAUSES)
-            lines.append(f"| {kind} | {agent} | {length} | {shares} |")
+        shares = " | ".join(f"{counts[cause] / len(own):.3f}" for cause in CAUSES)
+        lines.append(f"| {kind} | {agent} | {length} | {shares} |")
     return "\n".join(lines)
 
 

@@ -53,7 +53,7 @@ class Norm:
     weight: torch.Tensor
     eps: float
     dtype: torch.dtype
-    """Of the result: what the next product takes."""
+    """The type of the result, which is what the next product takes."""
 
     def __call__(self, residual: torch.Tensor, added: torch.Tensor | None) -> torch.Tensor:
         return add_norm(residual, added, self.weight, self.eps, self.dtype)
@@ -117,7 +117,7 @@ class FusedModel(LoadedModel):
         return self.norm(residual, added)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Apply the head, in its own type: whoever picks from logits reads them as float32."""
+        """Apply the head, in its own type; picking reads the logits as float32."""
         logits: torch.Tensor = self.network.get_output_embeddings()(hidden)
         return logits
 
