@@ -29,7 +29,7 @@ def tried(model: LoadedModel) -> tuple[LoadedModel, bool, list[str]]:
 
 
 def fused_or_own(model: LoadedModel) -> tuple[LoadedModel, str]:
-    """Return the model to sample from, with fused layers where these work, and a note that says why others stay."""
+    """Return the model to sample from, with fused layers where they work, else a note on why."""
     ours = fused(model)
     if ours is None:
         return model, ""
