@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import contextlib
 import io
+import itertools
 import json
 import shutil
 import sys
@@ -37,8 +38,9 @@ LESSONS = "*-*.npz"
 KNOWN = ("overwrite", "count", "two-hop")
 AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")
 BABILONG = ("qa1", "qa2", "qa3")
-PARTS = ("memories", "baselines", "babilong", "warmed", "before")
-"""What is trained and measured after the warm-up."""
+PARTS = ("trained", "babilong", "warmed", "bounds", "before")
+"""What is done after the warm-up: agents trained and measured; BABILong; the same agents before
+training; the oracle and the closed book; and the weights as they come."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Trained:
     """As `recollect eval` names it, without a length."""
     tasks: tuple[str, ...]
     agent: tuple[str, ...]
+    places: int = 1
+    """On the GPU, while it is trained: its cache is as many times as large."""
 
 
 def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
@@ -60,16 +64,16 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
     rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", "32",
            "--agent.max-context-tokens", room, *spoken)  # fmt: skip
 
-    def asked(kinds: tuple[str, ...], *agent: str) -> Trained:
+    def asked(kinds: tuple[str, ...], *agent: str, places: int = 1) -> Trained:
         tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
-        return Trained(f"chronicle:{','.join(kinds)}", tasks, agent)
+        return Trained(f"chronicle:{','.join(kinds)}", tasks, agent, places)
 
     known = {
         "gated": asked(
             KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
         ),
         "rag": asked(KNOWN, *rag),
-        "full_context": asked(KNOWN, "--agent", "full_context", *spoken),
+        "full_context": asked(KNOWN, "--agent", "full_context", *spoken, places=2),
         "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid"),
         "fold": asked(KNOWN, *memory, *answer),
     }
@@ -86,9 +90,11 @@ def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:
         yield "shuffled", f"{asked}@{2 * o.tokens}#shuffled", o.n
 
 
-async def in_turn(o: argparse.Namespace, log: Path, *command: object) -> None:
-    """Run one command when a place on the GPU is free: a program takes about 13 GiB of it."""
-    async with o.places:
+async def in_turn(o: argparse.Namespace, log: Path, *command: object, places: int = 1) -> None:
+    """Run one command when places on the GPU are free: a program takes about 13 GiB of it."""
+    async with contextlib.AsyncExitStack() as taken:
+        for _ in range(places):
+            await taken.enter_async_context(o.places)
         await run(log, *command)
 
 
@@ -104,7 +110,7 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
             o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
             256 + o.memory, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
             "--cache-gib", o.cache_gib, "--drafts", o.drafts, "--out", out, "--retry-failed",
-            *arguments,
+            *arguments, *(() if o.closed_book else ("--no-closed-book",)),
         )  # fmt: skip
         await run(folder / f"{name}-scores.log", *TABLE, out, o.tokens)
 
@@ -126,8 +132,8 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
         "--negative-weight", o.negative_weight,
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
         "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
-        "--save-freq", 5, "--keep", 1, "--model.cache-gib", o.cache_gib, "--folder", folder,
-        "--token-budget", 1 << 15, *o.more,
+        "--save-freq", 5, "--keep", 1, "--model.cache-gib", agent.places * o.cache_gib,
+        "--folder", folder, "--token-budget", 1 << 15, *o.more, places=agent.places,
     )  # fmt: skip
 
 
@@ -136,10 +142,9 @@ async def measure_run(o: argparse.Namespace, name: str, agent: Trained, seed: in
     folder = o.out / f"{name}-{seed}"
     if (folder / "done").exists():
         return
-    await measure(
-        o, folder, agent.asked, "--agents", folder / "chronicle", "--no-closed-book",
-        "--first-seed", seed,
-    )  # fmt: skip
+    alone = argparse.Namespace(**vars(o) | {"closed_book": False})
+    run_of = ("--agents", folder / "chronicle", "--first-seed", seed)
+    await measure(alone, folder, agent.asked, *run_of)
     for heavy in ("model", "checkpoints"):
         shutil.rmtree(folder / "chronicle" / heavy, ignore_errors=True)
     (folder / "done").touch()
@@ -150,8 +155,13 @@ async def untrained(
 ) -> None:
     """Measure weights that no reward has changed: as they come, or after a warm-up."""
     limits = ("--chunk-size", 256 + o.memory, "--max-memory-tokens", o.memory)
-    gated = ("gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true")  # as in training
-    agent = ("--agents", *agents, "--model", model, *limits, "--first-seed", seed, "--set", *gated)
+    same = (
+        "gated.chunk_size=none",
+        "gated.exit_gate=false",
+        "gated.lines=true",
+        "rag.chunk_size=32",
+    )
+    agent = ("--agents", *agents, "--model", model, *limits, "--first-seed", seed, "--set", *same)
     await measure(o, o.out / f"{name}-{seed}", asked, *agent)
 
 
@@ -186,34 +196,44 @@ async def everything(o: argparse.Namespace) -> None:
     await warm_ups(o)
     o.places = asyncio.Semaphore(o.at_once)
     trained = trained_agents(o)
-    memories = [n for n in trained if n in chronicle_table.MEMORIES and "memories" in o.parts]
-    baselines = [n for n in trained if n in chronicle_table.BASELINES and "baselines" in o.parts]
     async with asyncio.TaskGroup() as measured:
-        # Updates of one program hold up every single token of another: agents train in turns, and
-        # before what was trained earlier is measured, which then fills the places that are left.
-        before: list[tuple[argparse.Namespace, str, Trained, int]] = []
-        for names in (memories, baselines, []):
-            runs = [(o, name, trained[name], seed) for name in names for seed in range(o.seeds)]
-            async with asyncio.TaskGroup() as group:
-                for own in runs:
-                    group.create_task(train(*own))
-                await asyncio.sleep(0)
-                for own in before:
-                    measured.create_task(measure_run(*own))
-            before = runs
+        if "trained" in o.parts:
+            await train_all(o, trained, measured)
         if "babilong" in o.parts:
             measured.create_task(babilong(o))
             await asyncio.sleep(0)
-        asked, agents = f"chronicle:{','.join(KNOWN)}", ("gated", "full_context", "rag", "oracle")
-        if "warmed" in o.parts:  # what every seed of a trained agent is asked
-            for seed in range(o.seeds):
-                warmed = untrained(o, "warmed", o.out / "warm", asked, *agents, seed=seed)
-                measured.create_task(warmed)
+        asked, warm = f"chronicle:{','.join(KNOWN)}", o.out / "warm"
+        if "warmed" in o.parts:  # with what every seed of a trained agent is asked
+            for name, seed in itertools.product(trained, range(o.seeds)):
+                own = f"{name}{chronicle_table.WARMED_FOLDER}"
+                closed = argparse.Namespace(**vars(o) | {"longest": 0, "closed_book": False})
+                measured.create_task(untrained(closed, own, warm, asked, name, seed=seed))
+                await asyncio.sleep(0)
+        # What comes out of weights that know no form is long, and worth little beyond 1x.
+        near = argparse.Namespace(**vars(o) | {"lengths": (1,), "longest": 0, "control": False})
+        if "bounds" in o.parts:
+            measured.create_task(untrained(near, "bounds", warm, asked, "oracle"))
         if "before" in o.parts:
-            # What comes out of weights that know no form is long, and worth little beyond 1x.
-            short = {"lengths": (1,), "longest": 0, "control": False}
-            near = argparse.Namespace(**vars(o) | short)
-            measured.create_task(untrained(near, "before", o.model, asked, *agents))
+            measured.create_task(untrained(near, "before", o.model, asked, *trained))
+
+
+async def train_all(
+    o: argparse.Namespace, trained: dict[str, Trained], measured: asyncio.TaskGroup
+) -> None:
+    """Train one agent after the other, all seeds side by side, and measure those before beside it.
+
+    Updates of one program hold up every single token of another, so that agents take turns.
+    """
+    before: list[tuple[argparse.Namespace, str, Trained, int]] = []
+    for name in (*trained, ""):
+        runs = [(o, name, trained[name], seed) for seed in range(o.seeds if name else 0)]
+        async with asyncio.TaskGroup() as group:
+            for own in runs:
+                group.create_task(train(*own))
+            await asyncio.sleep(0)
+            for own in before:
+                measured.create_task(measure_run(*own))
+        before = runs
 
 
 async def show(o: argparse.Namespace) -> None:
@@ -305,7 +325,7 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--cache-gib", type=float, default=4.0)
     parser.add_argument("--no-control", dest="control", action="store_false")
     options, more = parser.parse_known_args()
-    options.more = more
+    options.more, options.closed_book = more, True
     if not options.data:
         options.parts = [part for part in options.parts if part != "babilong"]
     return options

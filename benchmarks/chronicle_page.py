@@ -102,7 +102,7 @@ def losses(out: Path) -> str:
         cells.items(), key=lambda cell: (cell[0][1], cell[0][0], table.length_order(cell[0][2]))
     ):
         counts = Counter(row.get("reason", "") for row in own)
-        if agent.partition(",")[0] in table.MEMORIES and kind in KINDS:
+        if agent.removesuffix(table.WARMED) in table.MEMORIES and kind in KINDS:
             right = sum(row["score"] for row in own) / len(own)
             shares = " | ".join(f"{counts[name] / len(own):.3f}" for name in reasons)
             lines.append(f"| {kind} | {agent} | {length} | {len(own)} | {right:.3f} | {shares} |")
@@ -196,11 +196,10 @@ def chosen(out: Path) -> Iterator[Film]:
     """Choose a film of a right answer, one of a lost one and one of a misread one."""
     found = []
     for path in sorted(out.glob(f"*-*/*/{FILMS}")):
-        name, _, seed = path.parts[-3].rpartition("-")
+        agent, seed = table.measured(path.parts[-3])
         for line in path.read_text().splitlines():
             film = json.loads(line)
-            agent = name if name in table.MEMORIES else f"{film['agent']}, {name}"
-            found.append(film | {"agent": agent, "seed": int(seed)})
+            found.append(film | {"agent": agent, "seed": seed})
     found = [f for f in found if f["kind"] in KINDS and f["length"][:-1].isdigit()]
     found = [f for f in found if f["agent"] in table.MEMORIES] or found
     for reasons in WANTED:

@@ -32,8 +32,10 @@ from recollect.view.evaluations import EvaluationSource
 from recollect.view.films import trace
 from recollect.view.stored import Stored
 
-WARMED = ", warmed"
-"""Behind the name of an agent that no reward has changed."""
+WARMED = " before reward"
+"""Behind the name of an agent that was warmed up and not trained ..."""
+WARMED_FOLDER = "_warmed"
+"""... and behind that of its folder, before the seed."""
 MEMORIES = ("gated", "fold")
 BASELINES = ("full_context", "rag", "rag_hybrid")
 HEADLINE = ("8x", "16x", "32x")
@@ -110,12 +112,19 @@ def _write(path: Path, found: Sequence[Row]) -> None:
 def rows(out: Path) -> Iterator[dict[str, Any]]:
     """Read all answers; a trained agent is named by its folder, every seed too."""
     for path in sorted(out.glob(f"*/*/{SCORES}")):
-        name = path.parts[-3]
-        agent, _, seed = name.rpartition("-")
+        agent, seed = measured(path.parts[-3])
         for line in path.read_text().splitlines():
             row = json.loads(line)
-            own = agent if agent in (*MEMORIES, *BASELINES) else f"{row['agent']}, {agent}"
-            yield row | {"agent": own, "seed": int(seed)}
+            known = agent.removesuffix(WARMED) in (*MEMORIES, *BASELINES)
+            own = agent if known else f"{row['agent']}, {agent}"
+            yield row | {"agent": own, "seed": seed}
+
+
+def measured(folder: str) -> tuple[str, int]:
+    """Return the agent of a folder's name, and the seed."""
+    name, _, seed = folder.rpartition("-")
+    trained = name.removesuffix(WARMED_FOLDER)
+    return (name if name == trained else trained + WARMED), int(seed)
 
 
 def cells_of(found: Sequence[Row]) -> Cells:

@@ -294,13 +294,13 @@ def test_a_trained_agent_is_compared_with_itself_before_on_the_tasks_of_its_seed
     for seed in range(2):
         better, worse = ([row("gated", seed, i, float(i < n)) for i in range(40)] for n in (36, 28))
         write(tmp_path, f"gated-{seed}", "1x", better)
-        write(tmp_path, f"warmed-{seed}", "1x", [*worse, row("rag", seed, 99, 1.0)])
+        write(tmp_path, f"gated_warmed-{seed}", "1x", worse)
     found = list(chronicle_table.rows(tmp_path))
-    assert {r["agent"] for r in found} == {"gated", "gated, warmed", "rag, warmed"}
+    assert {r["agent"] for r in found} == {"gated", "gated before reward"}
     [added] = chronicle_table.rewarded(chronicle_table.cells_of(found))
-    assert added[:4] == ("overwrite", "1x", "gated", "gated, warmed")
+    assert added[:4] == ("overwrite", "1x", "gated", "gated before reward")
     assert added[4][0] == pytest.approx(0.2)
-    assert "| overwrite | 1x | gated - gated, warmed | +0.200 [" in chronicle_table.markdown(
+    assert "| overwrite | 1x | gated - gated before reward | +0.200 [" in chronicle_table.markdown(
         tmp_path
     )
 
