@@ -16,6 +16,7 @@ import sysconfig
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -202,17 +203,22 @@ def name_of(value: Any) -> str:
     method = owner is not None and not inspect.isclass(owner) and not inspect.ismodule(owner)
     if _NAMED.fullmatch(f"{module}:{name}") and not method:
         return f"{module}:{name}"
-    for own in (m for m in sys.modules.copy().values() if isinstance(m, ModuleType)):
-        names = [name for name, item in vars(own).items() if item is value]
-        if names and is_users(own):
-            return f"{own.__name__}:{names[0]}"
+    for own in sys.modules.copy().values():  # thousands, of which few are a user's
+        if isinstance(own, ModuleType) and is_users(own):
+            for name, item in vars(own).items():
+                if item is value:
+                    return f"{own.__name__}:{name}"
     return ""
 
 
 def is_users(module: ModuleType) -> bool:
-    file = str(getattr(module, "__file__", None))
     ours = module.__name__.partition(".")[0] == "recollect"
-    return file.endswith(".py") and not ours and not _is_library(Path(file))
+    return not ours and _is_users_file(str(getattr(module, "__file__", None)))
+
+
+@cache
+def _is_users_file(file: str) -> bool:
+    return file.endswith(".py") and not _is_library(Path(file))
 
 
 def _is_library(path: Path) -> bool:
