@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from recollect.evaluation.scoring import LONGEST, cut
 from recollect.metrics import SCORES
@@ -24,7 +25,7 @@ class Asked:
     question: Question
     candidates: tuple[str, ...]
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The beginning of the text: more than is scored."""
         found = ""

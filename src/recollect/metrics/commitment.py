@@ -67,7 +67,7 @@ def bounded_sub_match(reply: str, question: Question) -> float:
 
 
 def _committed(reply: str, question: Question, *, extra: bool) -> float:
-    span = answer_span(reply)
+    span = _span(reply)
     if question.every:
         return float(_names_all(span, question))
     return float(any(_settles(span, answer, question.text, extra) for answer in question.answers))
@@ -135,6 +135,7 @@ def _around(said: Units, golds: Sequence[Units]) -> list[str] | None:
 # A family asks about the same candidates again and again.
 _normal = lru_cache(4096)(normalise)
 _items = lru_cache(4096)(listed)
+_span = lru_cache(64)(answer_span)  # of replies, which may be long
 
 
 @lru_cache(4096)
@@ -145,7 +146,9 @@ def _units(text: str) -> Units:
 
 def _values(text: str) -> Iterator[str]:
     for token in tokens(text):
-        if plain_number(token) and not re.match(r"[-+]?0\d", token):
+        if token.isalpha():  # most are
+            yield token
+        elif plain_number(token) and not re.match(r"[-+]?0\d", token):
             yield format(Decimal(token).normalize() + 0, "f")
         elif any(char.isalnum() for char in token):
             yield token

@@ -152,23 +152,17 @@ class WordIndex:
     """Texts that can be scored by the words they share with a question (BM25)."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = len(texts)
-        self._held: dict[str, list[tuple[int, int]]] = {}
-        sizes = []
-        for i, text in enumerate(texts):
-            counts = Counter(words(text))
-            sizes.append(sum(counts.values()))
-            for term, count in counts.items():
-                self._held.setdefault(term, []).append((i, count))
+        self._counts = [Counter(words(text)) for text in texts]
+        sizes = [counts.total() for counts in self._counts]
         mean = sum(sizes) / max(1, len(sizes)) or 1.0
         self._norms = [K1 * (1 - B + B * size / mean) for size in sizes]
 
     def scores(self, query: str) -> np.ndarray:
         """Return the score of every text."""
-        scores = np.zeros(self._texts)
+        scores = np.zeros(len(self._counts))
         for term in set(words(query)):
-            held = self._held.get(term, ())
-            weight = math.log(1 + (self._texts - len(held) + 0.5) / (len(held) + 0.5))
+            held = [(i, own[term]) for i, own in enumerate(self._counts) if term in own]
+            weight = math.log(1 + (len(scores) - len(held) + 0.5) / (len(held) + 0.5))
             for i, count in held:
                 scores[i] += weight * count / (count + self._norms[i])
         return scores
