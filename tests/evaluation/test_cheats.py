@@ -17,16 +17,16 @@ from recollect.tasks.made.recall import ENGLISH
 from recollect.tasks.named import OPENERS, parse_specs
 from recollect.types import Question
 from tests.support.cheats import CHEATS, Asked, chance, mean_score
-from tests.support.every_family import REAL_SPECS, SPECS, build_all, open_all
+from tests.support.every_family import REAL_SPECS, SPECS, open_all
 from tests.support.places import SHARED
 
 TASKS, QUESTIONS, CANDIDATES = 40, 40, 20
+OPENED = (*SPECS, *(REAL_SPECS if SHARED.exists() else ()))
 
 
 @pytest.fixture(scope="module")
-def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TaskFamily]:
-    folder: Path = tmp_path_factory.mktemp("families")
-    return dict(open_all(folder, build_all(folder)))
+def families(data: Path) -> dict[str, TaskFamily]:
+    return dict(open_all(data, OPENED))
 
 
 def questions(family: TaskFamily) -> list[Asked]:
@@ -44,7 +44,7 @@ def asked_of(families: dict[str, TaskFamily]) -> Callable[[str], list[Asked]]:
     return cache(lambda spec: questions(families[spec]))
 
 
-@pytest.mark.parametrize("spec", [*SPECS, *(REAL_SPECS if SHARED.exists() else ())])
+@pytest.mark.parametrize("spec", OPENED)
 def test_no_cheat_beats_chance(families: dict[str, TaskFamily], asked_of, spec: str) -> None:
     metric = first_metric(families[spec].metric, judged=False)
     asked = asked_of(spec)

@@ -11,16 +11,14 @@ from recollect.evaluation.records import _is_short
 from recollect.evaluation.scoring import score_record
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.conversations.locomo_files import load_tasks
-from tests.support.every_family import build_all, open_all
+from tests.support.every_family import open_all
 
 
 @pytest.fixture(scope="module")
-def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TaskFamily]:
-    folder: Path = tmp_path_factory.mktemp("families")
+def families(data: Path) -> dict[str, TaskFamily]:
     specs = ("locomo:questions", "squad@20docs", "ruler:qa_1@4k", "babilong:qa1@2k", "recall@1k")
-    build_all(folder)
-    found = dict(open_all(folder, specs))
-    rows = [t for part in ("train", "test") for t in load_tasks(folder / f"locomo/{part}.parquet")]
+    found = dict(open_all(data, specs))
+    rows = [t for part in ("train", "test") for t in load_tasks(data / f"locomo/{part}.parquet")]
     assert {task.cluster for task in rows} == {task.meta["sample_id"] for task in rows}
     assert len({task.cluster for task in rows}) < len(rows)
     return found

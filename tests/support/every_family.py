@@ -47,8 +47,8 @@ REAL_SPECS = tuple(f"babilong:qa{n}@4k" for n in (5, 6, 7, 10, 15, 19, 20))
 Y_N = ("yes", "no")
 
 
-def build_all(folder: Path) -> tuple[str, ...]:
-    """Write the data of every family into a folder, and name the specs that can be opened."""
+def build_all(folder: Path) -> None:
+    """Write the data of every family into a folder."""
     raw = folder / "raw"
     raw.mkdir()
     for source in (HOTPOTQA, TWOWIKI, MUSIQUE, SQUAD):
@@ -62,7 +62,6 @@ def build_all(folder: Path) -> tuple[str, ...]:
     build_memagent({"test": [raw / "eval_20.json"]}, folder / "memagent")
     _own(folder / "jsonl")
     _table(folder / "jsonl" / "tasks.jsonl", folder / "rows.parquet")
-    return (*SPECS, *REAL_SPECS) if SHARED.exists() else SPECS
 
 
 def open_all(folder: Path, specs: tuple[str, ...]) -> Iterator[tuple[str, TaskFamily]]:
