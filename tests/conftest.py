@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,15 +17,24 @@ from tests.support.world import REAL, World, load, made_up
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
+# Nobody here speaks TLS, and to read the certificates of the whole world takes every client of
+# another library longer than all that it is asked for.
+os.environ.setdefault("SSL_CERT_DIR", str(Path(__file__).parent / "support"))
+
 # Importing every test and what it tests makes millions of objects that all stay. To look through
 # them again and again is half of the time this takes, and a third of a second each time later.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again, but not among what has been imported."""
+    """Collect garbage again, but not among what has been imported, and not all the time."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     gc.enable()
+    # On ARM it multiplies large matrices well, and takes four times as long for tiny ones. Beside
+    # verl it stays: Ray's processes have it as well.
+    if (torch := sys.modules.get("torch")) and find_spec("verl") is None:
+        torch.backends.mkldnn.enabled = False
 
 
 @pytest.fixture(scope="module", params=["made up", "locomo"])

@@ -137,6 +137,7 @@ def _server(apart: bool = False) -> subprocess.Popen[str]:
 def _serve() -> int:
     """Fork for every command that comes, and say how forks ended."""
     gc.disable()  # all that is imported stays
+    import torch
     import transformers.models.llama.modeling_llama  # noqa: F401
     from transformers import AutoModelForCausalLM
 
@@ -148,10 +149,12 @@ def _serve() -> int:
     from recollect.commands.arguments import read_config
     from recollect.config.presets import DEMO_MODEL
 
+    torch.backends.mkldnn.enabled = False  # as in tests/conftest.py
     # What the first model and the first command line leave in the caches of libraries.
     AutoModelForCausalLM.from_pretrained(DEMO_MODEL)
     read_config(["demo"], "train", "demo")
     gc.freeze()  # forks need not look through it
+    gc.set_threshold(50_000, 20, 20)
     gc.enable()
     for line in sys.stdin:
         request = json.loads(line)
