@@ -14,7 +14,9 @@ from typing import Any
 START, END, STOP, TH = 256, 257, 258, 259
 CONTROL = {START: "<|start|>", END: "<|end|>", STOP: "<|stop|>"}
 _IDS = {text: i for i, text in CONTROL.items()}
-_TEXTS = {TH: b"th", **{i: text.encode() for i, text in CONTROL.items()}}
+_TEXTS = {i: bytes([i]) for i in range(256)} | {TH: b"th"}
+_SHOWN = _TEXTS | {i: text.encode() for i, text in CONTROL.items()}
+_DECODED = _TEXTS | dict.fromkeys(CONTROL, b"")
 _CONTROL = re.compile("(" + "|".join(map(re.escape, _IDS)) + ")")
 
 Template = Callable[[Sequence[Mapping[str, Any]], Sequence[Any], bool], str]
@@ -39,12 +41,11 @@ class ByteTokenizer:
         """Encode text; control tokens are recognised only if `control`."""
         if control:
             return [i for piece in _CONTROL.split(text) for i in self._encode_control(piece)]
-        ids: list[int] = []
-        data, at = text.encode(), 0
-        while at < len(data):
-            merged = data[at : at + 2] == b"th"
-            ids.append(TH if merged else data[at])
-            at += 2 if merged else 1
+        first, *rest = text.encode().split(b"th")
+        ids = list(first)
+        for piece in rest:
+            ids.append(TH)
+            ids += piece
         return ids
 
     def _encode_control(self, piece: str) -> list[int]:
@@ -52,7 +53,7 @@ class ByteTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode to text, leaving control tokens out."""
-        return self.show([i for i in ids if i not in CONTROL])
+        return b"".join(map(_DECODED.__getitem__, ids)).decode(errors="replace")
 
     def decode_control(self, token_id: int) -> str:
         """Return the text of one token, a control token included."""
@@ -60,5 +61,4 @@ class ByteTokenizer:
 
     def show(self, ids: Sequence[int]) -> str:
         """Decode to text with the control tokens in it."""
-        data = b"".join(_TEXTS[i] if i in _TEXTS else bytes([i]) for i in ids)
-        return data.decode(errors="replace")
+        return b"".join(map(_SHOWN.__getitem__, ids)).decode(errors="replace")
