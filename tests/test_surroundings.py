@@ -47,7 +47,9 @@ def test_a_width_of_nothing_is_no_width(runs):
     plain = recollect("RECOLLECT runs .", runs)
     assert plain[0] == 0 and "planted" in plain[1]
     for width in ("0", "-5", "abc", ""):
-        assert recollect("RECOLLECT runs .", runs, COLUMNS=width) == plain
+        shown = Warm(["runs", "."], cwd=runs, COLUMNS=width)
+        out, said = shown.communicate()
+        assert (shown.returncode, out, said) == plain
     assert recollect("RECOLLECT runs .", runs, TERM="dumb", LC_ALL="C")[0] == 0
 
 
