@@ -10,7 +10,6 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 
@@ -33,15 +32,15 @@ from recollect.train.watcher import Watcher, counter
 from recollect.train.wiring import ask_servers, make_agent, make_reward
 
 
-@cache
 def keep_imports() -> None:
     """Spare the garbage collector what has been imported, once in a process.
 
     To look through torch and transformers takes it 0.2 to 0.4 s, in the middle of rollouts. A model
     is loaded later and can be freed. For a command: what a notebook holds is its own to free.
     """
-    gc.collect()
-    gc.freeze()
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 @dataclass
