@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import httpx
 import openai
@@ -17,14 +18,24 @@ USER = [{"role": "user", "content": "a"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
+Answers = dict[str, httpx.Response]
+
+
 def post(model, path: str, body: bytes, headers=JSON, **limits) -> httpx.Response:
+    return post_all(model, path, {"it": body}, headers, **limits)["it"]
+
+
+def post_all(model, path: str, bodies: Mapping[str, bytes], headers=JSON, **limits) -> Answers:
+    """Return what one server answers to each, after which it must answer something good."""
+
     async def work(_client: AsyncOpenAI, server: Serving):
-        url = server.url.removesuffix("/v1") + path
+        url, answers = server.url.removesuffix("/v1") + path, {}
         async with httpx.AsyncClient(timeout=60) as client:
-            answer = await client.post(url, content=body, headers=headers)
-            good = await client.post(server.url + "/completions", json={"prompt": [5]})
-            assert good.status_code == 200, good.text
-            return answer
+            for name, body in bodies.items():
+                answers[name] = await client.post(url, content=body, headers=headers)
+                good = await client.post(server.url + "/completions", json={"prompt": [5]})
+                assert good.status_code == 200, (name, good.text)
+        return answers
 
     return served(model, work, **limits)
 
@@ -68,10 +79,15 @@ WRONG = {
 }
 
 
+@pytest.fixture(scope="module")
+def refused(model) -> Answers:
+    return post_all(model, "/v1/completions", {name: body for name, (body, *_) in WRONG.items()})
+
+
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_completions_are_refused(model, name):
-    body, says, param = WRONG[name]
-    response = post(model, "/v1/completions", body)
+def test_wrong_completions_are_refused(refused, name):
+    _body, says, param = WRONG[name]
+    response = refused[name]
     assert response.status_code == 400
     told = error(response)
     assert says in told["message"]
@@ -114,10 +130,16 @@ WRONG_CHATS = {
 }
 
 
+@pytest.fixture(scope="module")
+def refused_chats(model) -> Answers:
+    bodies = {name: json.dumps(body).encode() for name, (body, _says) in WRONG_CHATS.items()}
+    return post_all(model, "/v1/chat/completions", bodies)
+
+
 @pytest.mark.parametrize("name", WRONG_CHATS)
-def test_wrong_chats_are_refused(model, name):
-    body, says = WRONG_CHATS[name]
-    response = post(model, "/v1/chat/completions", json.dumps(body).encode())
+def test_wrong_chats_are_refused(refused_chats, name):
+    _body, says = WRONG_CHATS[name]
+    response = refused_chats[name]
     assert response.status_code == 400
     assert says in error(response)["message"]
 
