@@ -204,7 +204,8 @@ def name_of(value: Any) -> str:
     if _NAMED.fullmatch(f"{module}:{name}") and not method:
         return f"{module}:{name}"
     for own in sys.modules.copy().values():  # thousands, of which few are a user's
-        if isinstance(own, ModuleType) and is_users(own):
+        # To ask a lazy module for what it does not have would import more.
+        if isinstance(own, ModuleType) and "__file__" in vars(own) and is_users(own):
             for name, item in vars(own).items():
                 if item is value:
                     return f"{own.__name__}:{name}"
