@@ -209,7 +209,8 @@ def main() -> None:
     if o.plain:
         for at, guessed in enumerate(o.drafts):
             compare(f"drafts of {guessed:2}, fused: ", found[2 * at], found[2 * at + 1])
-    compare("", found[0], found[-1])
+    if len(o.drafts) > 1 or not o.plain:
+        compare("", found[0], found[-1])
     if o.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(45)
 

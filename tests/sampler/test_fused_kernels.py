@@ -19,7 +19,7 @@ from recollect.sampler.fused_trial import layers_off
 from recollect.sampler.paged_kernels import join_splits
 from recollect.sampler.pick import pick
 from recollect.sampler.pick_kernels import quick_pick
-from tests.sampler.test_fused import fused_model, loaded
+from tests.sampler.test_fused import fused_model, loaded, read
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # Interpreted, bfloat16 is cut off and not rounded; what a kernel does is the same for both.
@@ -105,10 +105,12 @@ def test_parts_of_a_sequence_are_joined(rows, splits, heads, width, dtype):
 
 
 def test_a_whole_model_with_kernels_computes_what_its_own_layers_do(tmp_path, monkeypatch):
-    ours = fused_model(loaded(tmp_path, "qwen2"))
+    model = loaded(tmp_path, "qwen2")
+    ours = fused_model(model)
     for name in ("add_norm", "turn", "gate"):
         monkeypatch.setattr(fused, name, getattr(fused_kernels, name))
     assert layers_off(ours) == ""
+    torch.testing.assert_close(read(ours), read(model), rtol=0, atol=1e-4)
 
 
 # --- picking -------------------------------------------------------------------------------------

@@ -63,6 +63,14 @@ def families(count: int, siblings: int, seed: int = 0) -> list[list[int]]:
     return prompts
 
 
+def test_a_model_that_computes_no_numbers_ends_with_a_sentence(tmp_path):
+    broken = load_model(ModelConfig(path=str(tiny_model(tmp_path, "llama"))))
+    with torch.no_grad():
+        broken.network.get_decoder().norm.weight.fill_(float("nan"))
+    with pytest.raises(UserError, match="computes no numbers any more"):
+        run(paged_policy(broken), [[5, 6, 7]], temperature=0, max_tokens=4)
+
+
 @pytest.mark.parametrize("temperature, top_p", [(0, 1.0), (1.0, 1.0), (0.7, 0.8)])
 def test_it_draws_what_the_cpu_sampler_draws(model, temperature, top_p):
     prompts = families(4, 3)

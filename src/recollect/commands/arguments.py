@@ -35,7 +35,7 @@ def importing(what: str = "", extra: str = "local") -> Iterator[None]:
 
     A signal ends the process at once here. Nothing has started yet, and a library that is
     interrupted while it is imported may print a traceback or raise another error. Nor is garbage
-    looked for: all that is imported stays, and torch takes an eighth longer if it is looked through.
+    looked for: all that is imported stays, and looking through it takes an eighth of the time.
     """
 
     def leave(number: int, _frame: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import torch
@@ -19,20 +20,24 @@ ROPES_THAT_WAIT = ("dynamic", "longrope")
 """Positions whose angles depend on the longest one: the host has to look at them."""
 
 
+def on_stderr(note: str) -> None:
+    """Say a note where nobody else does."""
+    sys.stderr.write(f"recollect: {note}\n")
+
+
 def open_sampler(
     model: LoadedModel,
     cache_gib: float,
     max_running: int | None = None,
-    say: Callable[[str], None] = lambda _note: None,
+    say: Callable[[str], None] = on_stderr,
     serving: bool = False,
     drafts: int = DRAFTS,
-    fused: bool = True,
 ) -> Sampler:
     """Sample with pages and recorded bursts on a GPU, with dense slots anywhere else.
 
     `say` is called with a note if a GPU has to sample from the model the slow way. `serving` reads
     long prompts in pieces, so that nobody waits for somebody else's. A step on a GPU guesses
-    `drafts` tokens of a sequence, and is made of fewer kernels if it is `fused`.
+    `drafts` tokens of a sequence.
     """
     dense, with_pages = LocalPolicy, PagedPolicy
     if serving:
@@ -42,7 +47,7 @@ def open_sampler(
         why = "its layers keep keys in different ways, or its positions need the host"
         if can_be_paged(model):
             running = max_running or 1024
-            paged = with_pages(model, running, cache_bytes=room, drafts=drafts, fused=fused)
+            paged = with_pages(model, running, cache_bytes=room, drafts=drafts)
             for note in paged.notes:
                 say(note)
             try:

@@ -27,7 +27,8 @@ from recollect.sampler.recent import RecentReplies
 TILE = 16
 """Tokens of a sequence that one step takes at most."""
 NUMBERS = 1 << 27
-"""Logits that a step may have: with more, picking tokens takes longer than the model."""
+"""Logits that a step may have. With more, picking tokens as torch does takes longer than the model;
+with kernels for it, more has not been tried."""
 RECENT = 1024
 """Tokens of recent replies that are searched."""
 

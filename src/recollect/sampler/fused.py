@@ -1,6 +1,6 @@
 """Layers that a sampler computes with few kernels: those of Llama and Qwen2, as they are.
 
-A small model's step takes as long as its kernels are many. Here a layer is five matrix products,
+A small model's step takes as long as its kernels are many. Here a layer is four matrix products,
 attention, and four kernels between them. Products that read the same numbers are one: their weights
 become views of one matrix, so what is copied into the weights is in the matrix. A model with
 anything that is not known here keeps its own layers.
@@ -86,13 +86,13 @@ class FusedLayer:
         return self.down(gate(self.gate_up(normed)))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FusedModel(LoadedModel):
     """A model whose layers are fused wherever keys and values are in pages."""
 
-    layers: Sequence[FusedLayer] = ()
-    norm: Norm | None = None
-    body: Any = field(default=None, repr=False)
+    layers: Sequence[FusedLayer]
+    norm: Norm
+    body: Any = field(repr=False)
 
     def angles(self, residual: torch.Tensor, positions: torch.Tensor) -> Any:
         """Return cosines and sines (N, D) of positions."""
@@ -107,7 +107,7 @@ class FusedModel(LoadedModel):
         at: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Run the body over N tokens; return (N, width), in the type that the head takes."""
-        if not isinstance(plan, PromptPlan | TokenPlan) or at is not None or self.norm is None:
+        if not isinstance(plan, PromptPlan | TokenPlan) or at is not None:
             return super().hidden(ids, positions, plan, at)
         residual = self.body.embed_tokens(ids)
         angles = self.angles(residual, positions)
@@ -129,8 +129,7 @@ def fused(model: LoadedModel) -> FusedModel | None:
     body: Any = model.network.get_decoder()
     head: Any = model.network.get_output_embeddings()
     norm = Norm(body.norm.weight, body.norm.variance_epsilon, head.weight.dtype)
-    with torch.inference_mode(False), torch.no_grad():
-        layers = [_layer(layer) for layer in body.layers]
+    layers = [_layer(layer) for layer in body.layers]
     given = {each.name: getattr(model, each.name) for each in fields(model) if each.init}
     return FusedModel(**given, layers=layers, norm=norm, body=body)
 
@@ -149,7 +148,7 @@ def known(network: Any) -> bool:
         if (type(each), type(each.self_attn), type(each.mlp)) != (layer, attention, mlp):
             return False
         expected += [(each.input_layernorm, norm), (each.post_attention_layernorm, norm)]
-        expected += [(linear, torch.nn.Linear) for group in _products(each) for linear in group]
+        expected += [(own, torch.nn.Linear) for group in _products(each) for own in group]
     return (
         all(type(module) is kind for module, kind in expected)
         and type(network.get_output_embeddings()) is torch.nn.Linear
@@ -168,9 +167,8 @@ def _products(layer: Any) -> list[list[Any]]:
 def _fits(body: Any, layer: Any) -> bool:
     """Tell whether a layer sees everything, and its types are those that kernels round to."""
     groups, attention = _products(layer), layer.self_attn
-    linears = [linear for group in groups for linear in group]
     residual = body.embed_tokens.weight.dtype
-    products = {linear.weight.dtype for linear in linears}
+    products = {own.weight.dtype for group in groups for own in group}
     norms = {n.weight.dtype for n in (layer.input_layernorm, layer.post_attention_layernorm)}
     keys = attention.k_proj.out_features
     return (
@@ -178,7 +176,7 @@ def _fits(body: Any, layer: Any) -> bool:
         and len(products) == 1
         and residual in {torch.float32, *products}
         and {*norms, body.norm.weight.dtype} <= {torch.float32, residual}
-        and all(len({linear.bias is None for linear in group}) == 1 for group in groups)
+        and all(len({own.bias is None for own in group}) == 1 for group in groups)
         and attention.v_proj.out_features == keys
         and attention.head_dim % 2 == 0
         and 2 * body.rotary_emb.inv_freq.shape[-1] == attention.head_dim
@@ -200,9 +198,9 @@ def _joined(linears: Sequence[Any]) -> Product:
     """Make one product of linear modules, whose weights become parts of its own."""
     if len(linears) == 1:
         return Product(linears[0].weight, linears[0].bias)
-    weight = _stacked([linear.weight for linear in linears])
+    weight = _stacked([own.weight for own in linears])
     with_bias = linears[0].bias is not None
-    return Product(weight, _stacked([linear.bias for linear in linears]) if with_bias else None)
+    return Product(weight, _stacked([own.bias for own in linears]) if with_bias else None)
 
 
 def _stacked(parts: Sequence[torch.nn.Parameter]) -> torch.Tensor:

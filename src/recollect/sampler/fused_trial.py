@@ -23,18 +23,23 @@ OFF = 0.02
 
 def tried(model: LoadedModel) -> tuple[LoadedModel, bool, list[str]]:
     """Return the model to sample from, whether tokens are picked quickly, and notes on why not."""
-    network, slow = fused_or_own(model)
-    quick, slower = quick_or_not(model.device)
-    return network, quick, [note for note in (slow, slower) if note]
+    network, layers = fused_or_own(model)
+    quick, picks = quick_or_not(model.device)
+    return network, quick, [note for note in (layers, picks) if note]
 
 
 def fused_or_own(model: LoadedModel) -> tuple[LoadedModel, str]:
     """Return the model to sample from, with fused layers where they work, else a note on why."""
-    ours = fused(model)
-    if ours is None:
-        return model, ""
-    if why := _failure(lambda: layers_off(ours)):
-        return model, f"layers are not fused ({why})"
+    ours: FusedModel | None = None
+
+    def trial() -> str:  # in which the GPU's memory may end: what was joined until then is sound
+        nonlocal ours
+        ours = fused(model)
+        return layers_off(ours) if ours else ""
+
+    why = _failure(trial)
+    if why or ours is None:
+        return model, f"layers are not fused ({why})" if why else ""
     for layer in ours.body.layers:
         layer.__dict__.pop("forward", None)  # a layer that is to be compiled is hardly called now
     return ours, ""
@@ -62,20 +67,22 @@ def layers_off(ours: FusedModel) -> str:
     lengths = pages * (PAGE - 1) // (ROWS - 1)
     plans = [TokenPlan(cache, pages.int(), pages, lengths) for cache in caches]
     weight = ours.body.embed_tokens.weight
+    with ours.autocast:
+        angles = ours.angles(weight[:1], lengths)
     for number, (fused_layer, layer) in enumerate(zip(ours.layers, ours.body.layers, strict=True)):
         given = torch.randn(ROWS, weight.shape[1], generator=numbers).to(device, weight.dtype)
         past = torch.randn(caches[0].table[number].shape, generator=numbers)
         for cache in caches:
             cache.table[number] = past
         with ours.autocast:
-            angles = ours.angles(given, lengths)
             own = _own(layer, given, lengths, angles, plans[0])
             found = given.clone()
             added = fused_layer(found, None, angles, plans[1])
             found = found + added
         stored = [plan.cache.table[number][:, plan.into] for plan in plans]
-        if _apart(found, own, given) or _apart(stored[1], stored[0], 0):
-            return f"layer {number} is off by more than rounding"
+        for off in (_off(found, own, given), _off(stored[1], stored[0], 0)):
+            if not off <= 1:  # not a number is off, too
+                return f"layer {number} is off by {off:.2g} times what rounding may cost"
     return ""
 
 
@@ -96,12 +103,11 @@ def _own(layer: Any, given: torch.Tensor, positions: torch.Tensor, angles: Any, 
     )[0]
 
 
-def _apart(found: torch.Tensor, expected: torch.Tensor, before: torch.Tensor | int) -> bool:
-    """Tell whether numbers differ by more than rounding, measured by how they have changed."""
+def _off(found: torch.Tensor, expected: torch.Tensor, before: torch.Tensor | int) -> float:
+    """Return by how many times what is allowed numbers differ, measured by how they changed."""
     rounding = torch.finfo(expected.dtype).eps
     off, size = (found.float() - expected.float()).norm(), expected.float().norm()
-    allowed = OFF * (expected.float() - before).norm() + rounding * size
-    return not bool(off <= allowed)  # not a number is off, too
+    return float(off / (OFF * (expected.float() - before).norm() + rounding * size))
 
 
 @torch.inference_mode()

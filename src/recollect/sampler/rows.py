@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from recollect.chat.rendering import Tokenizer
+from recollect.errors import UserError
 from recollect.models.transfer import put
 from recollect.sampler.bursts import BurstStart
 from recollect.sampler.draw import uniforms
@@ -135,6 +136,11 @@ class Rows:
         is_end_KB = np.isin(tokens_KB, list(ends)) & (np.arange(count)[:, None] < most)
         to_end = np.where(is_end_KB.any(0), is_end_KB.argmax(0) + 1, count + 1)
         taken = np.minimum(np.minimum(to_end, room), most)
+        if np.isnan(logprobs_KB[np.arange(count)[:, None] < taken]).any():
+            raise UserError(
+                "the model computes no numbers any more: its weights are damaged",
+                "continue from an earlier checkpoint, with a lower --optim.lr",
+            )
         self.known[slots] = known + taken
         self.newest[slots] = tokens_KB[taken - 1, np.arange(len(slots))]
         over = (taken == to_end) | (taken == room)
