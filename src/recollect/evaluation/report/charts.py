@@ -187,8 +187,9 @@ def standalone(charts: Sequence[str], names: Sequence[str]) -> str:
         svg.replace("<svg ", f'<svg x="{WIDTH * i}" width="{WIDTH}" height="{HEIGHT}" ', 1)
         for i, svg in enumerate(charts)
     ]
+    apart = max(150, 30 + 7 * max(map(len, names), default=0))
     legend = "".join(
-        f'<g transform="translate({LEFT + 150 * i} {HEIGHT + 10})">{mark(i)}'
+        f'<g transform="translate({LEFT + apart * i} {HEIGHT + 10})">{mark(i)}'
         f'<text x="10" y="4">{for_page(name)}</text></g>'
         for i, name in enumerate(names)
     )
