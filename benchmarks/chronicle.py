@@ -38,6 +38,10 @@ LESSONS = "*-*.npz"
 KNOWN = ("overwrite", "count", "two-hop")
 AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")
 BABILONG = ("qa1", "qa2", "qa3")
+AS_TRAINED = (
+    "gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true", "rag.chunk_size=32",
+)  # fmt: skip
+"""Settings that an evaluation without a run has to be given."""
 PARTS = ("trained", "babilong", "warmed", "bounds", "before")
 """What is done after the warm-up: agents trained and measured; BABILong; the same agents before
 training; the oracle and the closed book; and the weights as they come."""
@@ -155,13 +159,9 @@ async def untrained(
 ) -> None:
     """Measure weights that no reward has changed: as they come, or after a warm-up."""
     limits = ("--chunk-size", 256 + o.memory, "--max-memory-tokens", o.memory)
-    same = (
-        "gated.chunk_size=none",
-        "gated.exit_gate=false",
-        "gated.lines=true",
-        "rag.chunk_size=32",
-    )
-    agent = ("--agents", *agents, "--model", model, *limits, "--first-seed", seed, "--set", *same)
+    sets = [own for own in AS_TRAINED if own.partition(".")[0] in agents]
+    same = ("--set", *sets) if sets else ()
+    agent = ("--agents", *agents, "--model", model, *limits, "--first-seed", seed, *same)
     await measure(o, o.out / f"{name}-{seed}", asked, *agent)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -369,6 +371,36 @@ def test_every_agent_of_the_plan_is_trained_on_what_it_is_measured_on(tmp_path, 
     assert parts["32x"] == ("chronicle:count@131072", 43)
     assert parts["shuffled"] == ("chronicle:count@8192#shuffled", 86)
     assert parts["longest"][0] == "chronicle:count@1000000"
+
+
+def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
+    """Every command of a whole run, none of them run: what it trains, measures and sets."""
+    asked: list[list[str]] = []
+
+    async def noted_down(log: Path, *command: object) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        asked.append([str(word) for word in command])
+
+    monkeypatch.setattr(chronicle, "run", noted_down)
+    words = ["x", "--model", "m", "--out", str(tmp_path), "--data", "d", "--seeds", "2"]
+    monkeypatch.setattr(sys, "argv", words)
+    asyncio.run(chronicle.everything(chronicle.parse()))
+    commands = Counter(word for words in asked for word in words if word in ("train", "eval"))
+    agents, seeds, lengths = 3, 2, 4
+    each = agents * seeds
+    measured = each * (lengths + 2) + each * (lengths + 1) + 3 + 2  # BABILong; bounds and before
+    assert commands == {"train": each, "eval": measured}
+    for words in asked:
+        if "eval" in words and "--set" in words:
+            named = words[words.index("--agents") + 1 : words.index("--model")]
+            sets = words[words.index("--set") + 1 :]
+            of = {own.partition(".")[0] for own in sets if not own.startswith("--")}
+            assert of <= set(named)
+    kept = [words for words in asked if "full_context" in words and "train" in words]
+    assert len(kept) == 2 and all(
+        words[words.index("--model.cache-gib") + 1] == "8.0" for words in kept
+    )
+    assert {path.name for path in tmp_path.glob("*/done")} == {"done"}
 
 
 def test_the_pilot_takes_the_way_that_ends_highest(tmp_path):
