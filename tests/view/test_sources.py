@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -197,6 +198,12 @@ def test_a_page_is_written_into_a_new_folder_and_not_over_one(tmp_path):
     for place in (Path("."), tmp_path):
         with pytest.raises(UserError, match="is a folder"):
             run_view(ViewOptions((folder,), export=place))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe is no file"):
+        run_view(ViewOptions((folder,), export=tmp_path / "pipe"))
+    if Path("/proc").is_dir():
+        with pytest.raises(UserError, match="cannot write /proc/page"):
+            run_view(ViewOptions((folder,), export=Path("/proc/page")))
 
 
 def test_a_busy_port_is_named(tmp_path):

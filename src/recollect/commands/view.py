@@ -56,14 +56,19 @@ def run_view(options: ViewOptions) -> int:
             "there is nothing to look at: no folder was named, and there is no runs/ here",
             "type recollect view FOLDER",
         )
-    if options.export and options.export.is_dir():
-        raise UserError(f"{options.export} is a folder", "name a file, such as --export page.html")
+    if options.export and options.export.exists() and not options.export.is_file():
+        what = "a folder" if options.export.is_dir() else "no file"
+        raise UserError(f"{options.export} is {what}", "name a file, such as --export page.html")
     answers = Answers(open_sources(found, options.trust), options.trust)
     if options.export:
         from recollect.view.export import export
 
         make_folder(options.export.parent)
-        size = export(answers, options.export, options.episodes)
+        try:
+            size = export(answers, options.export, options.episodes)
+        except OSError as error:
+            message = f"cannot write {options.export}: {error.strerror}"
+            raise UserError(message, "name a file in a folder that you may write to") from error
         print(shown(one_line(f"wrote {options.export} ({size / 1e6:.1f} MB)")))
         return 0
     from recollect.serve.listening import bind, find_key

@@ -71,3 +71,8 @@ def notes_of(family: TaskFamily) -> tuple[str, ...]:
     """Return what a family says about its data, fit for a screen."""
     found = family.notes if isinstance(family, Described) else ()
     return tuple(shown(str(note)) for note in found) if isinstance(found, tuple | list) else ()
+
+
+def at_most(count: int) -> str:
+    """Say how to ask for no more held-out tasks than there are."""
+    return f"ask for at most {count}: --val.tasks of a run, --n of an evaluation"

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from recollect.errors import UserError, called_by, place_of, place_of_function
 from recollect.metrics import Metric
-from recollect.tasks.base import Split, TaskFamily
+from recollect.tasks.base import Split, TaskFamily, at_most
 from recollect.tasks.splits import deal, pick
 from recollect.types import Task
 
@@ -51,7 +51,7 @@ class FunctionTasks:
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
         """Return one task; training goes round, held-out ones come once."""
         found = self._tasks[split]
-        fix = f"ask for at most {len(found)}" if found else f"let {self.name} return some"
+        fix = at_most(len(found)) if found else f"let {self.name} return some"
         return pick(found, index, seed, split, self.name, fix)
 
     def longer(self, times: int) -> Self:

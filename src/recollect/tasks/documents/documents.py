@@ -18,7 +18,7 @@ import numpy as np
 
 from recollect.errors import UserError
 from recollect.seeds import derive
-from recollect.tasks.base import Split
+from recollect.tasks.base import Split, at_most
 from recollect.tasks.documents.placement import check_placement, place
 from recollect.tasks.files.lazy import Lazy
 from recollect.tasks.lengths import BYTES_PER_TOKEN, parse_length
@@ -125,7 +125,7 @@ class DocumentTasks:
         if not count or (lap and split == "test"):
             raise UserError(
                 f"{self.folder} holds {count} {split} questions, not {index + 1}",
-                f"ask for at most {count}"
+                at_most(count)
                 if count
                 else f"give `recollect data {self.name}` a file of {split} questions",
             )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recollect.errors import UserError
-from recollect.tasks.base import Split
+from recollect.tasks.base import Split, at_most
 from recollect.tasks.files.tables import RowBlocks, open_rows
 from recollect.tasks.splits import deal, pick
 from recollect.types import Question, Task
@@ -72,7 +72,7 @@ class Rows:
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
         """Read one task; training repeats in new orders, held-out tasks come once."""
         places = self._found.places[split]
-        fix = f"ask for at most {len(places)}" if places else "name a source with such rows"
+        fix = at_most(len(places)) if places else "name a source with such rows"
         number = pick(places, index, seed, split, self.name, fix)
         block, at, row_number = number
         made = _task(self._blocks.row(block, at), self._named, row_number)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from recollect.errors import UserError, near
 from recollect.files import loads
 from recollect.seeds import derive
-from recollect.tasks.base import Split
+from recollect.tasks.base import Split, at_most
 from recollect.tasks.files.records import refuse_folder
 from recollect.tasks.splits import deal
 from recollect.types import Question, Task
@@ -53,7 +53,7 @@ class Jsonl:
         if not lines or (lap and split == "test"):
             raise UserError(
                 f"{near(self.file)} holds {len(lines)} {split} tasks, not {index + 1}",
-                f"ask for at most {len(lines)}" if lines else f'give some lines "split": "{split}"',
+                at_most(len(lines)) if lines else f'give some lines "split": "{split}"',
             )
         if split == "train":
             order = list(range(len(lines)))

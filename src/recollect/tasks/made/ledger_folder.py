@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from recollect.errors import UserError
-from recollect.tasks.base import Split
+from recollect.tasks.base import Split, at_most
 from recollect.types import Task
 
 
@@ -39,7 +39,7 @@ class LedgerFiles:
         if not tasks or (split == "test" and index >= len(tasks)):
             raise UserError(
                 f"{self.folder} holds {len(tasks)} ledgers of {self.set}_{split}, not {index + 1}",
-                f"ask for at most {len(tasks)}",
+                at_most(len(tasks)),
             )
         return tasks[index % len(tasks)]
 
