@@ -36,9 +36,10 @@ models/smollm2/config.json: | $(VENV)/demo.stamp
 # Tests run two at a time, each with one thread: more threads only fight over the same cores. Python keeps what it
 # compiles, also where the shell says otherwise: many tests start it anew.
 TESTING := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=
+# Three workers for two cores: a tenth of the time tests wait for a clock or for another process.
 test: $(VENV)/test.stamp
 	$(TESTING) \
-		$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+		$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 # What works without torch, in an environment that has the core alone.
 test-core: $(VENV)/test.stamp $(CORE)/core.stamp
