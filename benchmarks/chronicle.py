@@ -179,7 +179,7 @@ async def warm_ups(o: argparse.Namespace) -> None:
     await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
     if "babilong" in o.parts:
         agents = ("--agents", *(f"babilong_{kind}" for kind in BABILONG), "--shares", 1, 1, 1)
-        tasks = ("--tasks", 9 * o.warm_up // 32, "--lr", o.warm_lr / 2, "--data", o.data)
+        tasks = ("--tasks", 3 * o.warm_up // 16, "--lr", o.warm_lr / 2, "--data", o.data)
         await warm_up(o, "warm-babilong", o.out / "warm", *agents, *tasks)
 
 
@@ -311,7 +311,7 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="of the plan")
     numbers = {
         "seeds": 3, "steps": 25, "tasks": 64, "group": 8, "tokens": 4096, "n": 86, "far": 43,
-        "longest": 1_000_000, "longest-tasks": 2, "warm-up": 1024, "rank": 0, "memory": 416,
+        "longest": 1_000_000, "longest-tasks": 2, "warm-up": 1536, "rank": 0, "memory": 416,
         "updates": 1, "answer": 384, "val": 96, "curriculum-steps": 25, "concurrency": 512,
         "at-once": 9, "drafts": 9,
     }  # fmt: skip
