@@ -16,25 +16,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import io
 import itertools
 import json
 import shutil
 import sys
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import chronicle_page, chronicle_table
+from benchmarks.chronicle_carry import pack, unpack
 from benchmarks.squad import RECOLLECT, run, shared_gpu
 
 WARM_UP = (sys.executable, "-m", "benchmarks.chronicle_warm_up")
 TABLE = (sys.executable, "-m", "benchmarks.chronicle_table")
-PART = 15_000_000
-"""Bytes of one file of what is carried to another machine."""
-KEPT = ("scores.jsonl", "films.jsonl", "metrics.jsonl", "config.json", "done")
-LESSONS = "*-*.npz"
 KNOWN = ("overwrite", "count", "two-hop")
 AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")
 BABILONG = ("qa1", "qa2", "qa3")
@@ -114,7 +109,7 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
             o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
             256 + o.memory, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
             "--cache-gib", o.cache_gib, "--drafts", o.drafts, "--out", out, "--retry-failed",
-            *arguments, *(() if o.closed_book else ("--no-closed-book",)),
+            *arguments,
         )  # fmt: skip
         await run(folder / f"{name}-scores.log", *TABLE, out, o.tokens)
 
@@ -146,22 +141,28 @@ async def measure_run(o: argparse.Namespace, name: str, agent: Trained, seed: in
     folder = o.out / f"{name}-{seed}"
     if (folder / "done").exists():
         return
-    alone = argparse.Namespace(**vars(o) | {"closed_book": False})
-    run_of = ("--agents", folder / "chronicle", "--first-seed", seed)
-    await measure(alone, folder, agent.asked, *run_of)
+    own = ("--agents", folder / "chronicle", "--no-closed-book", "--first-seed", seed)
+    await measure(o, folder, agent.asked, *own)
     for heavy in ("model", "checkpoints"):
         shutil.rmtree(folder / "chronicle" / heavy, ignore_errors=True)
     (folder / "done").touch()
 
 
 async def untrained(
-    o: argparse.Namespace, name: str, model: Path, asked: str, *agents: str, seed: int = 0
+    o: argparse.Namespace,
+    name: str,
+    model: Path,
+    asked: str,
+    *agents: str,
+    seed: int = 0,
+    closed_book: bool = True,
 ) -> None:
     """Measure weights that no reward has changed: as they come, or after a warm-up."""
     limits = ("--chunk-size", 256 + o.memory, "--max-memory-tokens", o.memory)
     sets = [own for own in AS_TRAINED if own.partition(".")[0] in agents]
     same = ("--set", *sets) if sets else ()
-    agent = ("--agents", *agents, "--model", model, *limits, "--first-seed", seed, *same)
+    book = ("--closed-book",) if closed_book else ("--no-closed-book",)
+    agent = ("--agents", *agents, "--model", model, *limits, "--first-seed", seed, *book, *same)
     await measure(o, o.out / f"{name}-{seed}", asked, *agent)
 
 
@@ -205,9 +206,10 @@ async def everything(o: argparse.Namespace) -> None:
         asked, warm = f"chronicle:{','.join(KNOWN)}", o.out / "warm"
         if "warmed" in o.parts:  # with what every seed of a trained agent is asked
             for name, seed in itertools.product(trained, range(o.seeds)):
-                own = f"{name}{chronicle_table.WARMED_FOLDER}"
-                closed = argparse.Namespace(**vars(o) | {"longest": 0, "closed_book": False})
-                measured.create_task(untrained(closed, own, warm, asked, name, seed=seed))
+                folder = f"{name}{chronicle_table.WARMED_FOLDER}"
+                known = argparse.Namespace(**vars(o) | {"longest": 0})
+                own = untrained(known, folder, warm, asked, name, seed=seed, closed_book=False)
+                measured.create_task(own)
                 await asyncio.sleep(0)
         # What comes out of weights that know no form is long, and worth little beyond 1x.
         near = argparse.Namespace(**vars(o) | {"lengths": (1,), "longest": 0, "control": False})
@@ -248,36 +250,6 @@ async def show(o: argparse.Namespace) -> None:
                 last = steps[-1]
                 said.append(f"{path.parts[-3]} {last['step']}: {last['reward/mean']:.2f}")
         print("; ".join(said) or "no step yet", flush=True)
-
-
-def pack(out: Path, adapters: bool) -> list[Path]:
-    """Write what another machine needs to continue: lessons, scores, and checkpoints under way
-    where these are adapters; whole models are too large to carry."""
-    carry = out / "carry"
-    shutil.rmtree(carry, ignore_errors=True)
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
-        for path in sorted(out.rglob("*")):
-            inside = path.relative_to(out)
-            wanted = path.name in KEPT or path.match(LESSONS)
-            wanted |= adapters and "checkpoints" in inside.parts
-            if path.is_file() and wanted and inside.parts[0] not in ("warm", "warm-babilong"):
-                archive.add(path, str(inside))
-    data = buffer.getvalue()
-    carry.mkdir(parents=True)
-    parts = [carry / f"part-{i:03d}" for i in range(-(-len(data) // PART))]
-    for i, part in enumerate(parts):
-        part.write_bytes(data[i * PART : (i + 1) * PART])
-    return parts
-
-
-def unpack(out: Path) -> None:
-    """Take what was carried here, unless the work is here already."""
-    parts = sorted((out / "carry").glob("part-*"))
-    if parts and not any(out.glob(LESSONS)):
-        data = io.BytesIO(b"".join(part.read_bytes() for part in parts))
-        with tarfile.open(fileobj=data, mode="r:gz") as archive:
-            archive.extractall(out, filter="data")
 
 
 async def in_time(o: argparse.Namespace) -> bool:
@@ -325,7 +297,7 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--cache-gib", type=float, default=4.0)
     parser.add_argument("--no-control", dest="control", action="store_false")
     options, more = parser.parse_known_args()
-    options.more, options.closed_book = more, True
+    options.more = more
     if not options.data:
         options.parts = [part for part in options.parts if part != "babilong"]
     return options

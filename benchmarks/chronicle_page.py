@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import chronicle_table as table
+from benchmarks.chronicle_carry import unpack
 from benchmarks.chronicle_films import FILMS, REASONS, Film
 from recollect.evaluation.report.charts import Point, Series, chart, standalone
 from recollect.evaluation.report.markdown import fenced
@@ -270,8 +271,6 @@ def _line(text: str) -> str:
 
 
 if __name__ == "__main__":
-    from benchmarks.chronicle import unpack  # which makes pages, too
-
     run = Path(sys.argv[1])
     unpack(run)
     written = write(run, Path(sys.argv[2]) if len(sys.argv) > 2 else run / "page")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks import chronicle, chronicle_page, chronicle_table
+from benchmarks import chronicle_carry, chronicle_page, chronicle_table
 from benchmarks.chronicle_teacher import HOME, Teacher, asked_about, shown
 from recollect.commands.evaluate import evaluate
 from recollect.concurrency.stop import Stop
@@ -122,7 +122,7 @@ def carried(measured, tmp_path) -> Path:
     """Keep what is carried from one machine to another, and add the metrics of training."""
     copy = tmp_path / "copy"
     for path in measured.rglob("*"):
-        if path.name in chronicle.KEPT:
+        if path.name in chronicle_carry.KEPT:
             (copy / path.relative_to(measured)).parent.mkdir(parents=True, exist_ok=True)
             (copy / path.relative_to(measured)).write_bytes(path.read_bytes())
     for agent, seed in (("gated", 0), ("gated", 1), ("full_context", 0)):

@@ -15,10 +15,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks import chronicle, chronicle_pilot, chronicle_table, chronicle_warm_up
+from benchmarks import (
+    chronicle,
+    chronicle_carry,
+    chronicle_lessons,
+    chronicle_pilot,
+    chronicle_table,
+)
 from benchmarks.babilong_teacher import BabiTeacher
+from benchmarks.chronicle_lessons import Job, episodes, keep, kept, lessons, renamed
 from benchmarks.chronicle_teacher import NO_MORE, Teacher, asked_about, follow, gates, noted, recall
-from benchmarks.chronicle_warm_up import Job, episodes, keep, kept, lessons, renamed
 from recollect.agents.fold import NO_MEMORY
 from recollect.agents.gated import parse_gates, with_lines
 from recollect.tasks.made.chronicle import Chronicle
@@ -123,7 +129,7 @@ def test_the_teacher_names_whom_it_looks_for_until_there_is_no_more(memory, says
 
 
 def test_a_teacher_that_slips_writes_what_does_not_matter_and_is_right_in_the_end(monkeypatch):
-    monkeypatch.setattr(chronicle_warm_up, "SLIPS", 0.3)
+    monkeypatch.setattr(chronicle_lessons, "SLIPS", 0.3)
     job = Job(Path(), "gated", (2000, 8000, 200), 0, 9, 1, (1.0, 1.0))
     groups = episodes(job, MODEL)
     slipped = {
@@ -320,7 +326,7 @@ def test_comparisons_are_corrected_for_their_number(tmp_path):
 
 
 def test_what_is_carried_is_small_and_enough(tmp_path, monkeypatch):
-    monkeypatch.setattr(chronicle, "PART", 1000)
+    monkeypatch.setattr(chronicle_carry, "PART", 1000)
     out = tmp_path / "out"
     write(out, "fold-0", "1x", [row("fold", 0, i, 1.0) for i in range(400)])
     kept = {
@@ -333,15 +339,15 @@ def test_what_is_carried_is_small_and_enough(tmp_path, monkeypatch):
     for name, data in (*kept.items(), *((name, b"heavy") for name in dropped)):
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_bytes(data)
-    few = sum(part.stat().st_size for part in chronicle.pack(out, adapters=False))
-    parts = chronicle.pack(out, adapters=True)
+    few = sum(part.stat().st_size for part in chronicle_carry.pack(out, adapters=False))
+    parts = chronicle_carry.pack(out, adapters=True)
     assert few < sum(part.stat().st_size for part in parts)
     assert len(parts) > 1 and all(part.stat().st_size <= 1000 for part in parts)
     there = tmp_path / "there"
     (there / "carry").mkdir(parents=True)
     for part in parts:
         (there / "carry" / part.name).write_bytes(part.read_bytes())
-    chronicle.unpack(there)
+    chronicle_carry.unpack(there)
     assert all((there / name).read_bytes() == data for name, data in kept.items())
     assert not any((there / name).exists() for name in dropped)
     assert list(chronicle_table.rows(there)) == list(chronicle_table.rows(out))
