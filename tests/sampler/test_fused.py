@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ import torch
 from recollect.config.engine import LoraConfig
 from recollect.models.copies import SamplerCopy
 from recollect.models.model import LoadedModel, ModelConfig, load_model
+from recollect.sampler import choice
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.fused import FusedModel, fused, known
 from recollect.sampler.fused_trial import fused_or_own, layers_off, picks_off, tried
@@ -210,3 +213,14 @@ def test_a_cpu_samples_as_it_did(tmp_path):
     policy = PagedPolicy(model, cache_bytes=1 << 22)
     assert policy._network is model and not policy._quick and not policy.notes
     assert picks_off(torch.device("cpu")) == ""
+
+
+def test_a_note_that_nobody_takes_is_on_stderr(monkeypatch, capsys):
+    monkeypatch.setattr(choice, "can_be_paged", lambda _model: False)
+    monkeypatch.setattr(choice, "LocalPolicy", lambda *_given, **_more: "dense")
+    model: Any = SimpleNamespace(device=torch.device("cuda"), network=torch.nn.Identity())
+    assert choice.open_sampler(model, 1.0) == "dense"
+    assert "recollect: sampling is slow: Identity" in capsys.readouterr().err
+    notes: list[str] = []
+    choice.open_sampler(model, 1.0, say=notes.append)
+    assert len(notes) == 1 and not capsys.readouterr().err

@@ -1,6 +1,8 @@
-"""Arrays on their way to a device."""
+"""Arrays on their way to a device, and work that is done on it."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -12,3 +14,8 @@ def put(values: np.ndarray, device: torch.device) -> torch.Tensor:
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Let graphs and kernels go to a GPU that may not be the thread's."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from recollect.models.model import LoadedModel
+from recollect.models.transfer import on_device
 from recollect.sampler.fused import FusedModel, fused
 from recollect.sampler.paged_attention import PagedCache, TokenPlan
 from recollect.sampler.pick import Way, pick
@@ -23,8 +24,9 @@ OFF = 0.02
 
 def tried(model: LoadedModel) -> tuple[LoadedModel, bool, list[str]]:
     """Return the model to sample from, whether tokens are picked quickly, and notes on why not."""
-    network, layers = fused_or_own(model)
-    quick, picks = quick_or_not(model.device)
+    with on_device(model.device):
+        network, layers = fused_or_own(model)
+        quick, picks = quick_or_not(model.device)
     return network, quick, [note for note in (layers, picks) if note]
 
 

@@ -12,7 +12,6 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ import torch
 from recollect.concurrency.many import running_task
 from recollect.models.copies import SamplerCopy
 from recollect.models.model import LoadedModel
-from recollect.models.transfer import put
+from recollect.models.transfer import on_device, put
 from recollect.sampler.bursts import Burst
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.extend import Extender, Plan
@@ -58,16 +57,14 @@ class PagedPolicy:
         self.model = model
         self.max_running = max_running
         self.prefill_tokens = prefill_tokens
-        self._half = model.half and model.device.type == "cuda"
-        self._copy = SamplerCopy.of(model) if self._half else None
+        self._copy = SamplerCopy.of(model) if model.half and model.device.type == "cuda" else None
         self._network, self._quick = self._copy.model if self._copy else model, False
         self.notes: list[str] = []
         """Why tokens cost more than they could, if they do."""
         if fused and self._copy:
             from recollect.sampler.fused_trial import tried
 
-            with self._on_device():
-                self._network, self._quick, self.notes = tried(self._network)
+            self._network, self._quick, self.notes = tried(self._network)
         keys = keys_of(self._network)
         bytes_per_token = sum(2 * value.nbytes for _key, value in keys)  # a key may be wider typed
         self._pages = Pages(max(cache_bytes // (bytes_per_token * PAGE), 2), PAGE)
@@ -117,18 +114,13 @@ class PagedPolicy:
 
     def rehearse(self) -> str:
         """Record the smallest steps, which may fail; say why, if only those with drafts do."""
-        with self._on_device(), torch.inference_mode():
+        with on_device(self.model.device), torch.inference_mode():
             self._reader.record(1)
             return self._extender.record()
 
     def counts(self) -> Counter[str]:
         """Count, since this was last asked, the model's steps and the tokens that these gave."""
         return self._extender.counts()
-
-    def _on_device(self) -> AbstractContextManager[object]:
-        """Let graphs and kernels go to the model's GPU, which may not be the thread's."""
-        device = self.model.device
-        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     async def sample(
         self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None
@@ -153,7 +145,7 @@ class PagedPolicy:
                 if not self._running:
                     self._answer()
                     await asyncio.sleep(0)
-                with self._on_device():
+                with on_device(self.model.device):
                     begun = self._cycle()
                 if begun is None and not (self._waiting or self._reading or self._ended):
                     self._free_gone()
