@@ -64,11 +64,7 @@ def run_view(options: ViewOptions) -> int:
         from recollect.view.export import export
 
         make_folder(options.export.parent)
-        try:
-            size = export(answers, options.export, options.episodes)
-        except OSError as error:
-            message = f"cannot write {options.export}: {error.strerror}"
-            raise UserError(message, "name a file in a folder that you may write to") from error
+        size = export(answers, options.export, options.episodes)
         print(shown(one_line(f"wrote {options.export} ({size / 1e6:.1f} MB)")))
         return 0
     from recollect.serve.listening import bind, find_key

@@ -22,7 +22,11 @@ ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 def export(answers: Answers, path: Path, episodes: int = 200) -> int:
     """Write the file; return its size in bytes."""
     text = page(collect(answers, episodes))
-    write_text(path, text)
+    try:
+        write_text(path, text)
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror}"
+        raise UserError(message, "name a file in a folder that you may write to") from error
     return len(text.encode())
 
 
