@@ -21,6 +21,7 @@ from recollect.evaluation.report.charts import (
     _ticks,
     bar,
     chart,
+    standalone,
 )
 from recollect.evaluation.report.content import make_document, model_name
 from recollect.evaluation.report.document import scored
@@ -343,3 +344,12 @@ def test_equal_means_are_equally_bold_and_nobody_is_best_with_nothing() -> None:
     assert bold(0.5, 0.5, 0.9) == ["0.500", "0.500"]
     assert bold(0.2, 0.5, 0.5) == ["0.500"]
     assert bold(0.0, 0.0, 0.9) == []
+
+
+def test_a_legend_of_long_names_does_not_overlap():
+    names = ["gated before reward", "full_context before reward", "rag"]
+    places = [int(x) for x in re.findall(r'<g transform="translate\((\d+) ', standalone([], names))]
+    letter = 6.5  # of a font of 12, about
+    for name, here, there in zip(names, places, places[1:], strict=False):
+        assert there - here > 10 + letter * len(name)
+    assert places[1] - places[0] > 150

@@ -157,7 +157,7 @@ def test_files_are_families_by_name(folder, tmp_path):
     rows = open_family(parse_specs("ledger_file:ss2")[0], tmp_path)
     assert rows.task(0, 0, "test") == read_rows(folder / "ss2_test.parquet")[0]
     for use, message in (
-        (lambda: family.task(len(tasks), 0, "test"), f"ask for at most {len(tasks)}"),
+        (lambda: family.task(len(tasks), 0, "test"), f"ask for at most {len(tasks)}: --val.tasks"),
         (lambda: rows.task(0), "recollect data ledger --output .* --split train"),
         (lambda: family.longer(2), "has one length"),
     ):
