@@ -31,6 +31,6 @@ def test_what_was_imported_is_not_looked_through_again_and_models_can_be_freed()
     opened.roles.close()
     del opened, network
     Rollouts.open(config).roles.close()
-    assert gc.get_freeze_count() == kept > 0
+    assert 0 < gc.get_freeze_count() <= kept, "nothing is added; what nobody refers to is freed"
     gc.collect()
     assert gone() is None
