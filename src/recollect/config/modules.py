@@ -25,6 +25,7 @@ from recollect.errors import UserError, place_of, show_place
 
 Loader = Callable[[str], Any]
 """Returns what `module:Name` names."""
+_STDLIB = Path(sysconfig.get_path("stdlib"))
 _NAMED = re.compile(r"(?P<module>[^:\n]+):(?P<name>[^\W\d]\w*(\.[^\W\d]\w*)*)")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -223,8 +224,7 @@ def _is_users_file(file: str) -> bool:
 
 
 def _is_library(path: Path) -> bool:
-    stdlib = Path(sysconfig.get_path("stdlib"))
-    return path.is_relative_to(stdlib) and not is_installed(path)
+    return path.is_relative_to(_STDLIB) and not is_installed(path)
 
 
 def is_installed(path: Path) -> bool:

@@ -127,8 +127,8 @@ def _items(value: Any) -> Iterator[Any]:
     elif not isinstance(value, str | int | float | NoneType | Path):
         yield type(value) if dataclasses.is_dataclass(value) else value
         if dataclasses.is_dataclass(value):
-            own_fields = dataclasses.fields(value)
-            yield from (i for spec in own_fields for i in _items(getattr(value, spec.name, None)))
+            names = [spec.name for spec in dataclasses.fields(value) if spec.init]
+            yield from (i for name in names for i in _items(getattr(value, name, None)))
 
 
 def absolute(value: Any) -> Any:

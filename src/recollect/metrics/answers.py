@@ -39,6 +39,8 @@ def normalise(text: str) -> str:
 
 
 def _fold(text: str) -> str:
+    if text.isascii():
+        return text.lower()
     return unicodedata.normalize("NFKC", text).lower().translate(_DASHES)
 
 
