@@ -1,6 +1,8 @@
-"""All of the GPU's benchmarks, each in a process of its own, and one page of figures.
+"""All of the GPU's benchmarks, each in a process of its own, and one table of their figures.
 
-What is finished stays on the page, so that the same command continues where it was stopped.
+What is finished stays on the page, so that the same command continues where it was stopped; what
+was not is there as far as it came, and runs again. A line of a benchmark that begins with
+"figure |" is a row of the table; below it is all that was printed.
 
     python benchmarks/all_gpu.py [--model models/smollm2] [--out build/bench-gpu] [--only NAME ...]
 
@@ -14,11 +16,14 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
 RACE = ("--peer", "vllm", "--chunks", "1", "--tool-tasks", "8", "--sequences", "1024",
-        "--batch-tokens", "32768", "--logprobs", "1", "--graphs", "0", "1024")  # fmt: skip
+        "--batch-tokens", "32768", "--logprobs", "1", "--graphs", "0", "1024", "--seeds", "1", "0",
+        "--modes", "recollect", "offline", "engine", "--limit", "300")  # fmt: skip
+HEAD = "| benchmark | what | figure | beside |\n|---|---|---|---|"
 
 
 def commands(model: Path | None, made: Path) -> dict[str, list[str]]:
@@ -50,6 +55,8 @@ def commands(model: Path | None, made: Path) -> dict[str, list[str]]:
         found[f"race, {size}"] = ["rollout.py", "--model", folder, *RACE, "--cache-gib", gib]
     found["whole loop, 7B"] = ["whole_loop.py", "--model", str(made / "7B"), "--out",
                                str(made / "loop")]  # fmt: skip
+    if find_spec("verl"):
+        found["cluster engine"] = ["cluster_gpu.py", "--out", str(made / "cluster")]
     return found
 
 
@@ -82,8 +89,10 @@ def main() -> int:
             text, status = f"{said}not finished in {options.minutes:g} minutes", 1
         print(text, f"{time.monotonic() - started:.0f} s", flush=True)
         failed += status != 0
-        if status == 0:
-            log.write_text(f"python benchmarks/{' '.join(words)}\n\n{text.strip()}\n")
+        unfinished = log.with_suffix(".unfinished")
+        unfinished.unlink(missing_ok=True)
+        kept = unfinished if status else log
+        kept.write_text(f"python benchmarks/{' '.join(words)}\n\n{text.strip()}\n")
         _write_page(options.out, options.model)
     return 1 if failed else 0
 
@@ -98,12 +107,27 @@ def _log(out: Path, name: str) -> Path:
 
 
 def _write_page(out: Path, model: Path | None) -> None:
-    parts = ["# What one GPU measured"]
+    said = {}
     for name in commands(model, out):
         log = _log(out, name)
-        if log.exists():
-            parts += [f"## {name}", f"```\n{log.read_text().strip()}\n```"]
+        for path, title in ((log, name), (log.with_suffix(".unfinished"), f"{name} (unfinished)")):
+            if path.exists():
+                said[title] = path.read_text().strip()
+    parts = ["# What one GPU measured", table(said)]
+    for name, text in said.items():
+        parts += [f"## {name}", f"```\n{text}\n```"]
     (out / "figures.md").write_text("\n\n".join(parts) + "\n")
+
+
+def table(said: dict[str, str]) -> str:
+    """Lay out the figures of all benchmarks, by their names, in one table."""
+    rows = [HEAD]
+    for name, text in said.items():
+        for line in text.splitlines():
+            mark, *cells = (cell.strip() for cell in line.split("|"))
+            if mark == "figure" and len(cells) == 3:
+                rows.append(f"| {' | '.join((name, *cells))} |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

@@ -197,6 +197,9 @@ async def main() -> None:
     for name in options.only:
         print(line(options, name))
     print(starts(options))
+    for name in options.only:
+        if seconds := sum(dict(read_parts(options.out / name)).values()):
+            print(f"figure | seconds to the first rollout, {name} | {seconds:.0f} | at most 90")
 
 
 if __name__ == "__main__":

@@ -120,6 +120,7 @@ def speeds(tokens: int) -> None:
         totals = [total + count * t for total, t in zip(totals, times, strict=True)]
         print(f"{name:8}{_shown(times)}")
     print(f"{'a layer':8}{_shown(totals)}")
+    print(f"figure | speed of a layer's products in FP8 | {totals[0] / totals[2]:.2f}x | bf16")
 
 
 def _shown(times: list[float]) -> str:
@@ -162,6 +163,8 @@ def distances(layers: int, seeds: int, device: str) -> None:
     for (a, b), column in zip(pairs, zip(*rows, strict=True), strict=True):
         mean = statistics.mean(column)
         print(f"{a:5} from {b:8}{mean:8.4f}  ({min(column):.4f} to {max(column):.4f})")
+        if b == "float32":
+            print(f"figure | gradient in {a} | {mean:.4f} off | {b}")
 
 
 def main() -> None:

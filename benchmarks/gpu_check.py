@@ -66,6 +66,7 @@ def check(name: str, model: LoadedModel, shape: str) -> bool:
         f" {second['train/pg_loss']:.4f}, kl {second['train/kl']:.1e},"
         f" {time.perf_counter() - started:.1f} s: {'ok' if fine else 'FAILED'}"
     )
+    print(f"figure | mismatch, {name} | {first['train/mismatch']:.1e} | at most {limit:g}")
     return fine
 
 

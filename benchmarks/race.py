@@ -127,6 +127,9 @@ def race(options: argparse.Namespace) -> int:
         found = list(starting.map(measure, cells(options, lock.name)))
     rows = [row for measured in found for row in measured]
     print(table(rows))
+    for shape, (ours, theirs) in fastest(rows).items():
+        held = f"vLLM: {theirs:,.0f}, {ours / theirs:.2f}x" if theirs else "vLLM: not measured"
+        print(f"figure | new tokens/s, {shape} | {ours:,.0f} | {held}")
     return int(any("rate" not in row for row in rows))
 
 
@@ -181,6 +184,17 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     for row in sorted(rows, key=lambda row: row["shape"]):
         lines.append("| " + " | ".join(_shown(row, best[row["shape"]])) + " |")
     return "\n".join(lines)
+
+
+def fastest(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Return our best rate in every shape, and the best of vLLM's settings; 0 if there is none."""
+    found: dict[str, tuple[float, float]] = {}
+    for row in rows:
+        ours, theirs = found.get(row["shape"], (0.0, 0.0))
+        rate = row.get("rate", 0.0)
+        mine = row["mode"] == "recollect"
+        found[row["shape"]] = (max(ours, rate), theirs) if mine else (ours, max(theirs, rate))
+    return found
 
 
 def _shown(row: dict[str, Any], best: float) -> Iterator[str]:

@@ -245,6 +245,8 @@ def main() -> None:
     print(f"{'generate':12}{theirs:12.0f}")
     print(f"{'recollect':12}{ours:12.0f}{least / seconds:13.0%}")
     print(f"{'ratio':12}{ours / theirs:11.1f}x")
+    print(f"figure | new tokens/s | {ours:,.0f} | generate: {theirs:,.0f}, {ours / theirs:.1f}x")
+    print(f"figure | of what the bandwidth allows | {least / seconds:.0%} | ")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ def main() -> None:
     for (one, other), offs in apart.items():
         each = "".join(f"{off:9.1e}" for off in offs)
         print(f"{one:>10} from {other:10} mean {sum(offs) / len(offs):.1e}, by seed{each}")
+    for one in ("rows", "trie"):
+        offs = apart[one, "exact rows"]
+        print(f"figure | gradient in bfloat16, {one} | {sum(offs) / len(offs):.1e} off | float32")
     samples = task(2, 4, 1000, "chunk_first")
     for share, name in ((False, "rows"), (True, "trie")):
         packed = pack([s.token_ids for s in samples], "cuda", share)

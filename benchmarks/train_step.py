@@ -275,6 +275,11 @@ def compare(options: argparse.Namespace) -> None:
                 f"{name + ' / trie':18}{possible:9.2f}x{found_:9.2f}x{trie_.gib / rows.gib:7.2f}x"
                 f"   {found_ / possible:.2f} of what fewer tokens could save"
             )
+            held = f"{name}; {found_ / possible:.0%} of the possible {possible:.2f}x"
+            print(f"figure | speed, {model.recompute:g} recomputed | {found_:.2f}x | {held}")
+        speed, strict = (flops / trie_.seconds / 1e12 for flops in rates.values())
+        done = f"{speed:,.0f} | {strict:,.0f} strictly counted"
+        print(f"figure | effective TFLOP/s, {model.recompute:g} recomputed | {done}", flush=True)
 
 
 def tokens_at_once(model: LoadedModel, weights: int) -> int:
@@ -302,6 +307,8 @@ def scaling(options: argparse.Namespace) -> None:
             f"{chunks:4} chunks, G = {group:3}: {it.seconds:8.3f} s,"
             f" {it.seconds / (chunks * group) / base:5.2f} of the first line per chunk and rollout"
         )
+    least = it.seconds / (chunks * group) / base
+    print(f"figure | cost of a chunk and rollout, G = {group} | {least:.2f} | 3 chunks, G = 8: 1")
 
 
 def whole_step(options: argparse.Namespace) -> None:

@@ -166,6 +166,9 @@ def run_way(options: argparse.Namespace, way: str, shape: Shape) -> bool:
         print(line(options, way, row, start), flush=True)
         done += 1
     if done == options.steps:
+        prompt = spent / options.tasks
+        held = f"MemAgent's {PUBLISHED:g}: {PUBLISHED / prompt:.1f}x fewer"
+        print(f"figure | GPU seconds per prompt, {way} | {prompt:.1f} | {held}", flush=True)
         return True
     log = options.out / f"{way}.log"
     last = [text for text in log.read_text(errors="replace").splitlines() if text.strip()][-12:]

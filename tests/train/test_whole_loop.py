@@ -75,7 +75,8 @@ def test_a_tiny_model_runs_a_way_prints_each_step_and_names_one_that_ended(tmp_p
     capfd.readouterr()
     assert run_way(given, "ahead", shape)
     shown = capfd.readouterr().out.splitlines()
-    assert len(shown) == 1 and shown[0].startswith("| ahead | 1 | ")
+    assert len(shown) == 2 and shown[0].startswith("| ahead | 1 | ")
+    assert shown[1].startswith("figure | GPU seconds per prompt, ahead | ")
     assert float(shown[0].split("|")[5]) > 0  # seconds of the reward
     given.more = ["--nowhere"]
     assert not run_way(given, "memory_first", shape)

@@ -1,0 +1,47 @@
+"""`make bench-gpu`: one table, also of what did not end, and nothing is measured twice."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import all_gpu
+from benchmarks.race import fastest
+
+FINE = "print('figure | new tokens/s | 91,600 | vLLM: 23,000')\nprint('a | line | of a | table')"
+ENDS = "import sys\nprint('figure | of three shapes | 1 | x', flush=True)\nsys.exit(1)"
+
+
+def test_figures_are_one_table_and_what_did_not_end_runs_again(tmp_path, monkeypatch, capfd):
+    (tmp_path / "fine.py").write_text(FINE)
+    (tmp_path / "race.py").write_text(ENDS)
+    monkeypatch.setattr(all_gpu, "HERE", tmp_path)
+    known = {"rollout": ["fine.py"], "race, 7B": ["race.py", "--peer"]}
+    monkeypatch.setattr(all_gpu, "commands", lambda model, made: known)
+    monkeypatch.setattr(sys, "argv", ["all_gpu.py", "--out", str(tmp_path / "out")])
+    assert all_gpu.main() == 1
+    page = (tmp_path / "out/figures.md").read_text()
+    assert page.partition("## rollout")[0].splitlines()[2:] == [
+        "| benchmark | what | figure | beside |",
+        "|---|---|---|---|",
+        "| rollout | new tokens/s | 91,600 | vLLM: 23,000 |",
+        "| race, 7B (unfinished) | of three shapes | 1 | x |",
+        "",
+    ]
+    assert "## race, 7B (unfinished)\n\n```\npython benchmarks/race.py --peer" in page
+    capfd.readouterr()
+    (tmp_path / "race.py").write_text(FINE.replace("91,600", "7,000"))
+    assert all_gpu.main() == 0
+    assert "== race, 7B" in (out := capfd.readouterr().out) and "== rollout" not in out
+    page = (tmp_path / "out/figures.md").read_text()
+    assert "| race, 7B | new tokens/s | 7,000 |" in page and "unfinished" not in page
+
+
+def test_the_best_of_each_side_of_a_race_is_compared():
+    rows = [
+        {"shape": "fold", "mode": "recollect", "rate": 9.0},
+        {"shape": "fold", "mode": "offline", "rate": 3.0},
+        {"shape": "fold", "mode": "engine", "rate": 4.0},
+        {"shape": "lone", "mode": "recollect", "rate": 2.0},
+        {"shape": "lone", "mode": "offline"},
+    ]
+    assert fastest(rows) == {"fold": (9.0, 4.0), "lone": (2.0, 0.0)}
