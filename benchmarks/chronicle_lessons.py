@@ -61,6 +61,9 @@ class Job:
     and of the others."""
     page: int = 256
     """Tokens of a page."""
+    only_letters: bool = False
+    """Read nothing but the pages with letters that count: long memories in few pages, and answers
+    that count far. Of the pages a twentieth is learned from."""
     split: Split = "train"
     seed: int = 0
     data: Path = Path("data")
@@ -76,6 +79,7 @@ def episodes(job: Job, model: LoadedModel) -> list[Group]:
     agent, kinds = agents(*job.limits)["gated" if variant else name]
     slips = SLIPS if job.split == "train" else 0.0
     teacher: Teacher | BabiTeacher = Teacher(isinstance(agent, GatedAgent), slips)
+    kinds = ("count",) if job.only_letters else kinds
     texts: TaskFamily = Chronicle(kinds, tokens=job.times * LEAST, chunk_tokens=job.page)
     if variant:
         teacher = BabiTeacher()
@@ -84,6 +88,8 @@ def episodes(job: Job, model: LoadedModel) -> list[Group]:
     first = job.first + (FIRST if job.split == "train" else 0)
     for i in range(first, first + job.count):
         task = texts.task(i, job.seed, job.split)
+        if job.only_letters:
+            task = replace(task, chunks=[task.chunks[at] for at in task.questions[0].evidence])
         if job.split == "train" and not variant:
             task = renamed(task, Random(i))
         tasks.append(task)
@@ -132,7 +138,10 @@ def lessons(job: Job, model: LoadedModel) -> list[Lesson]:
     for sample in samples_of(groups, [[[1.0] * len(e.contexts) for e in g] for g in groups]):
         what = _taught(model.tokenizer.decode([int(i) for i in sample.token_ids]))
         near, elsewhere = job.shares
-        if rng.random() < {"near": near, "elsewhere": elsewhere, "slip": 0.0}.get(what, 1.0):
+        share = {"near": near, "elsewhere": elsewhere, "slip": 0.0}.get(what, 1.0)
+        if job.only_letters and what != "answer":
+            share = 0.05
+        if rng.random() < share:
             found.append((what, sample))
     return found
 
@@ -170,7 +179,8 @@ def jobs(o: argparse.Namespace) -> tuple[list[Job], list[Job]]:
 
     Of the rest, one of eight is of a text four times as long, and one of sixteen of one sixteen
     times as long, of whose pages fewer are learned from that change nothing: memories are longer
-    there, and counts higher.
+    there, and counts higher. As one of four, chronicles thirty-two times as long tell only what is
+    to be counted.
     """
     limits = (o.memory, o.blind_memory, o.answer)
     short, whole = [], []
@@ -188,6 +198,9 @@ def jobs(o: argparse.Namespace) -> tuple[list[Job], list[Job]]:
                 near, elsewhere = (share / 8 for share in o.unchanged)
                 far = {"first": first + 3 * o.tasks, "count": TOGETHER // 2, "times": 16}
                 whole.append(replace(job, **far, shares=(near, elsewhere)))
+            if name == o.agents[0] and (first // TOGETHER) % 4 == 1:
+                letters = replace(job, first=first + 4 * o.tasks, times=32, only_letters=True)
+                whole.append(letters)
             if name == o.agents[0] and (first // TOGETHER) % 2 == 0:
                 near, elsewhere = (share / 4 for share in o.unchanged)
                 easy = replace(job, first=first + 2 * o.tasks, page=64, shares=(near, elsewhere))

@@ -146,6 +146,16 @@ def test_a_teacher_that_slips_writes_what_does_not_matter_and_is_right_in_the_en
         assert not reply.startswith("<check>yes")
 
 
+def test_some_lessons_count_far_though_few_pages_are_read():
+    job = Job(Path(), "gated", (2000, 8000, 999), 0, 9, 16, (1.0, 1.0), only_letters=True)
+    groups = episodes(job, MODEL)
+    counts = [int(group[0].task.questions[0].answers[0]) for group in groups]
+    pages = [len(group[0].contexts) - 1 for group in groups]
+    assert len(groups) == 9 and max(counts) > 20 and max(pages) < 64, "of 256"
+    kept = [what for what, _ in lessons(job, MODEL)]
+    assert kept.count("answer") == 9 and len(kept) < sum(pages) / 4
+
+
 def test_a_memory_of_a_keeper_has_two_lines_whoever_had_the_thing():
     task = Chronicle(("two-hop",), tokens=16384).task(5)
     question, memory, keepers = task.questions[0].text, NO_MEMORY, set()
