@@ -21,7 +21,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import chronicle_page, chronicle_table
@@ -52,6 +52,7 @@ class Trained:
     agent: tuple[str, ...]
     places: int = 1
     """On the GPU, while it is trained: its cache is as many times as large."""
+    seeds: int = 3
 
 
 def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
@@ -67,6 +68,8 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
         tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
         return Trained(f"chronicle:{','.join(kinds)}", tasks, agent, places)
 
+    seeds = dict(itertools.zip_longest(o.agents, o.seeds[: len(o.agents)], fillvalue=o.seeds[-1]))
+
     known = {
         "gated": asked(
             KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
@@ -76,7 +79,7 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
         "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid"),
         "fold": asked(KNOWN, *memory, *answer),
     }
-    return {name: known[name] for name in o.agents}
+    return {name: replace(known[name], seeds=seeds[name]) for name in o.agents}
 
 
 def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:
@@ -205,7 +208,7 @@ async def everything(o: argparse.Namespace) -> None:
             await asyncio.sleep(0)
         asked, warm = f"chronicle:{','.join(KNOWN)}", o.out / "warm"
         if "warmed" in o.parts:  # with what every seed of a trained agent is asked
-            for name, seed in itertools.product(trained, range(o.seeds)):
+            for name, seed in seeded(trained):
                 folder = f"{name}{chronicle_table.WARMED_FOLDER}"
                 known = argparse.Namespace(**vars(o) | {"longest": 0})
                 own = untrained(known, folder, warm, asked, name, seed=seed, closed_book=False)
@@ -219,6 +222,12 @@ async def everything(o: argparse.Namespace) -> None:
             measured.create_task(untrained(near, "before", o.model, asked, *trained))
 
 
+def seeded(trained: dict[str, Trained]) -> Iterator[tuple[str, int]]:
+    """Yield every run: an agent and a seed."""
+    for name, agent in trained.items():
+        yield from ((name, seed) for seed in range(agent.seeds))
+
+
 async def train_all(
     o: argparse.Namespace, trained: dict[str, Trained], measured: asyncio.TaskGroup
 ) -> None:
@@ -228,7 +237,7 @@ async def train_all(
     """
     before: list[tuple[argparse.Namespace, str, Trained, int]] = []
     for name in (*trained, ""):
-        runs = [(o, name, trained[name], seed) for seed in range(o.seeds if name else 0)]
+        runs = [(o, own, trained[own], seed) for own, seed in seeded(trained) if own == name]
         async with asyncio.TaskGroup() as group:
             for own in runs:
                 group.create_task(train(*own))
@@ -282,15 +291,16 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="of the plan")
     numbers = {
-        "seeds": 3, "steps": 25, "tasks": 64, "group": 8, "tokens": 4096, "n": 86, "far": 43,
+        "steps": 25, "tasks": 64, "group": 8, "tokens": 4096, "n": 86, "far": 43,
         "longest": 1_000_000, "longest-tasks": 2, "warm-up": 1536, "rank": 0, "memory": 416,
-        "updates": 1, "answer": 384, "val": 96, "curriculum-steps": 25, "concurrency": 512,
+        "updates": 1, "answer": 384, "val": 96, "curriculum-steps": 17, "concurrency": 512,
         "at-once": 9, "drafts": 9,
     }  # fmt: skip
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
-    parser.add_argument("--curriculum", type=int, nargs="+", default=(1,))
+    parser.add_argument("--curriculum", type=int, nargs="+", default=(1, 4))
+    parser.add_argument("--seeds", type=int, nargs="+", default=(3,), help="of each agent")
     parser.add_argument("--lr", type=float, default=2e-5)
     parser.add_argument("--negative-weight", type=float, default=1.0)
     parser.add_argument("--warm-lr", type=float, default=4e-4)

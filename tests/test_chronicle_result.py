@@ -419,6 +419,15 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.glob("*/done")} == {"done"}
 
 
+def test_each_agent_may_have_its_own_number_of_seeds(monkeypatch):
+    words = ["x", "--model", "m", "--out", "o", "--agents", "gated", "rag", "fold", "--seeds"]
+    for given, runs in ((["2"], [2, 2, 2]), (["3", "1"], [3, 1, 1]), (["1", "2", "3"], [1, 2, 3])):
+        monkeypatch.setattr(sys, "argv", [*words, *given])
+        trained = chronicle.trained_agents(chronicle.parse())
+        count = Counter(name for name, _seed in chronicle.seeded(trained))
+        assert [count[name] for name in ("gated", "rag", "fold")] == runs
+
+
 def test_the_pilot_takes_the_way_that_ends_highest(tmp_path):
     ends = {"siblings": [0.5, 0.5, 0.4], "better": [0.5, 0.6, 0.7], "adapters": [0.9, 0.5, 0.6]}
     for name, rewards in ends.items():
