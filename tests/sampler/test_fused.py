@@ -25,16 +25,19 @@ from tests.support.tiny import tiny_model
 BIASED = {"attention_bias": True, "mlp_bias": True}
 
 
-def loaded(folder: Path, kind: str = "llama", lora: int = 0, **settings) -> LoadedModel:
-    """Load a small model, with biases and norms that are not as they began."""
+def loaded(
+    folder: Path, kind: str = "llama", lora: int = 0, targets: str = "all-linear", **settings
+) -> LoadedModel:
+    """Load a small model, with biases, norms and adapters that are not as they began."""
     torch.set_num_threads(1)
     path = tiny_model(folder, kind, **settings)
-    model = load_model(ModelConfig(str(path), lora=LoraConfig(rank=lora)))
+    model = load_model(ModelConfig(str(path), lora=LoraConfig(rank=lora, targets=targets)))
     numbers = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for parameter in model.network.parameters():
-            if parameter.dim() == 1:
-                parameter += 0.3 * torch.randn(parameter.shape, generator=numbers)
+        for name, parameter in model.network.named_parameters():
+            if parameter.dim() == 1 or "lora_B" in name:
+                size = 0.3 if parameter.dim() == 1 else 0.02
+                parameter += size * torch.randn(parameter.shape, generator=numbers)
     return model
 
 
@@ -44,10 +47,14 @@ def fused_model(model: LoadedModel) -> FusedModel:
     return found
 
 
-@pytest.fixture(params=["llama", "qwen2", "with biases"])
+@pytest.fixture(params=["llama", "qwen2", "with biases", "adapters", "adapters of some"])
 def model(request, tmp_path) -> LoadedModel:
     if request.param == "with biases":
         return loaded(tmp_path, **BIASED)
+    if "adapters" in request.param:
+        if request.param == "adapters":
+            return loaded(tmp_path, lora=3)  # whose scale is no power of two
+        return loaded(tmp_path, lora=4, targets=".*(k|up|down)_proj")
     return loaded(tmp_path, request.param)
 
 
@@ -119,6 +126,25 @@ def test_weights_of_half_precision_round_as_their_layers_do(model, half):
     assert layers_off(ours) == ""
 
 
+def test_adapters_of_another_kind_keep_their_own_layers(tmp_path):
+    for name, value in (
+        ("_disable_adapters", True),
+        ("merged_adapters", ["default"]),
+        ("lora_variant", {"default": 1}),
+        ("_active_adapter", ["default", "other"]),
+        ("lora_dropout", {"default": torch.nn.Dropout(0.1)}),
+    ):
+        model = loaded(tmp_path, lora=2)
+        assert known(model.network)
+        layer = model.network.get_decoder().layers[1].mlp.up_proj
+        layer.__dict__[name] = value
+        assert not known(model.network), name
+        assert fused_or_own(model) == (model, "")
+    model = loaded(tmp_path, lora=2)
+    model.network.get_decoder().layers[0].mlp.up_proj.lora_B.half()
+    assert not known(model.network)
+
+
 def test_weights_that_become_one_are_not_there_twice(model):
     ours = fused_model(model)
     for layer, own in zip(ours.layers, ours.body.layers, strict=True):
@@ -127,6 +153,11 @@ def test_weights_that_become_one_are_not_there_twice(model):
             (layer.qkv, [attention.q_proj, attention.k_proj, attention.v_proj]),
             (layer.gate_up, [mlp.gate_proj, mlp.up_proj]),
         ):
+            adapted = [part for part in parts if hasattr(part, "lora_A")]
+            if adapted:
+                narrow = torch.cat([part.lora_A.default.weight for part in adapted])
+                assert torch.equal(product.narrow, narrow)
+            parts = [getattr(part, "base_layer", part) for part in parts]
             assert torch.equal(product.weight, torch.cat([part.weight for part in parts]))
             memory = product.weight.untyped_storage().data_ptr()
             assert all(p.weight.untyped_storage().data_ptr() == memory for p in parts)
@@ -148,7 +179,6 @@ SLIDING = {"layer_types": ["full_attention", "sliding_attention"], "sliding_wind
         ("mistral", {"sliding_window": 16}),
         ("llama", {"hidden_act": "gelu"}),
         ("qwen2", {"use_sliding_window": True, **SLIDING}),
-        ("llama", {"lora": 2}),
     ],
 )
 def test_other_models_keep_their_own_layers(tmp_path, kind, settings):

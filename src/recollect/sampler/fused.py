@@ -2,12 +2,14 @@
 
 A small model's step takes as long as its kernels are many. Here a layer is four matrix products,
 attention, and four kernels between them. Products that read the same numbers are one: their weights
-become views of one matrix, so what is copied into the weights is in the matrix. A model with
-anything that is not known here keeps its own layers.
+become views of one matrix, so what is copied into the weights is in the matrix. Adapters (LoRA)
+stay apart, as they are trained: the narrow side of those that read the same numbers is one product.
+A model with anything that is not known here keeps its own layers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -36,14 +38,39 @@ KNOWN: dict[type, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """What an adapter adds to some columns of a product, out of some columns of the narrow one."""
+
+    weight: torch.Tensor
+    scale: float
+    narrow: slice
+    columns: slice
+
+    def add(self, made: torch.Tensor, low: torch.Tensor) -> None:
+        """Add to a product in place, rounding where training does."""
+        added = linear(low[:, self.narrow], self.weight)
+        if math.frexp(self.scale)[0] == 0.5:  # a power of two rounds nothing: one kernel does both
+            made[:, self.columns].add_(added, alpha=self.scale)
+        else:
+            made[:, self.columns] += added * self.scale
+
+
+@dataclass(frozen=True)
 class Product:
     """A matrix product that others may have become part of."""
 
     weight: torch.Tensor
     bias: torch.Tensor | None
+    narrow: torch.Tensor | None = None
+    adapters: Sequence[Adapter] = ()
 
     def __call__(self, given: torch.Tensor) -> torch.Tensor:
-        return linear(given, self.weight, self.bias)
+        made = linear(given, self.weight, self.bias)
+        if self.narrow is not None:
+            low = linear(given, self.narrow)
+            for own in self.adapters:
+                own.add(made, low)
+        return made
 
 
 @dataclass(frozen=True)
@@ -148,7 +175,10 @@ def known(network: Any) -> bool:
         if (type(each), type(each.self_attn), type(each.mlp)) != (layer, attention, mlp):
             return False
         expected += [(each.input_layernorm, norm), (each.post_attention_layernorm, norm)]
-        expected += [(own, torch.nn.Linear) for group in _products(each) for own in group]
+        own_products = [own for group in _products(each) for own in group]
+        expected += [(_base(own), torch.nn.Linear) for own in own_products]
+        if not all(map(_is_plain, own_products)):
+            return False
     return (
         all(type(module) is kind for module, kind in expected)
         and type(network.get_output_embeddings()) is torch.nn.Linear
@@ -164,11 +194,37 @@ def _products(layer: Any) -> list[list[Any]]:
     return [qkv, [attention.o_proj], [mlp.gate_proj, mlp.up_proj], [mlp.down_proj]]
 
 
+def _base(own: Any) -> Any:
+    """Return the linear module that an adapter belongs to, or one without."""
+    return getattr(own, "base_layer", own)
+
+
+def _is_plain(own: Any) -> bool:
+    """Tell whether a module is linear, with nothing more than a single usual adapter."""
+    if not hasattr(own, "base_layer"):
+        return True
+    from peft.tuners.lora.layer import Linear
+
+    return (
+        type(own) is Linear
+        and list(own.lora_A) == list(own.active_adapters) == ["default"]
+        and type(own.lora_dropout["default"]) is torch.nn.Identity
+        and not (own.merged or own.disable_adapters or own.lora_variant)
+        and own.lora_A["default"].bias is own.lora_B["default"].bias is None
+    )
+
+
+def _adapter(own: Any) -> list[Any]:
+    """Return both sides of an adapter, if there is one."""
+    return [own.lora_A["default"], own.lora_B["default"]] if hasattr(own, "base_layer") else []
+
+
 def _fits(body: Any, layer: Any) -> bool:
     """Tell whether a layer sees everything, and its types are those that kernels round to."""
     groups, attention = _products(layer), layer.self_attn
     residual = body.embed_tokens.weight.dtype
-    products = {own.weight.dtype for group in groups for own in group}
+    linears = [own for group in groups for own in group]
+    products = {each.weight.dtype for own in linears for each in (_base(own), *_adapter(own))}
     norms = {n.weight.dtype for n in (layer.input_layernorm, layer.post_attention_layernorm)}
     keys = attention.k_proj.out_features
     return (
@@ -176,7 +232,7 @@ def _fits(body: Any, layer: Any) -> bool:
         and len(products) == 1
         and residual in {torch.float32, *products}
         and {*norms, body.norm.weight.dtype} <= {torch.float32, residual}
-        and all(len({own.bias is None for own in group}) == 1 for group in groups)
+        and all(len({_base(own).bias is None for own in group}) == 1 for group in groups)
         and attention.v_proj.out_features == keys
         and attention.head_dim % 2 == 0
         and 2 * body.rotary_emb.inv_freq.shape[-1] == attention.head_dim
@@ -196,14 +252,24 @@ def _layer(layer: Any) -> FusedLayer:
 
 def _joined(linears: Sequence[Any]) -> Product:
     """Make one product of linear modules, whose weights become parts of its own."""
-    if len(linears) == 1:
-        return Product(linears[0].weight, linears[0].bias)
-    weight = _stacked([own.weight for own in linears])
-    with_bias = linears[0].bias is not None
-    return Product(weight, _stacked([own.bias for own in linears]) if with_bias else None)
+    bases = [_base(own) for own in linears]
+    weight = _stacked([base.weight for base in bases])
+    bias = _stacked([base.bias for base in bases]) if bases[0].bias is not None else None
+    narrow, adapters = [], []
+    rank = column = 0
+    for own, base in zip(linears, bases, strict=True):
+        columns = slice(column, column := column + len(base.weight))
+        if sides := _adapter(own):
+            first, second = (side.weight for side in sides)
+            narrow.append(first)
+            place = slice(rank, rank := rank + len(first))
+            adapters.append(Adapter(second, own.scaling["default"], place, columns))
+    return Product(weight, bias, _stacked(narrow) if narrow else None, adapters)
 
 
 def _stacked(parts: Sequence[torch.nn.Parameter]) -> torch.Tensor:
+    if len(parts) == 1:
+        return parts[0]
     whole = torch.cat([part.data for part in parts])
     for part, own in zip(parts, whole.split([len(part) for part in parts]), strict=True):
         part.data = own
