@@ -293,13 +293,13 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     numbers = {
         "steps": 25, "tasks": 64, "group": 8, "tokens": 4096, "n": 86, "far": 43,
         "longest": 1_000_000, "longest-tasks": 2, "warm-up": 1536, "rank": 0, "memory": 416,
-        "updates": 1, "answer": 384, "val": 96, "curriculum-steps": 17, "concurrency": 512,
+        "updates": 1, "answer": 384, "val": 96, "curriculum-steps": 10, "concurrency": 512,
         "at-once": 9, "drafts": 9,
     }  # fmt: skip
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
-    parser.add_argument("--curriculum", type=int, nargs="+", default=(1, 4))
+    parser.add_argument("--curriculum", type=int, nargs="+", default=(1, 2, 4))
     parser.add_argument("--seeds", type=int, nargs="+", default=(3,), help="of each agent")
     parser.add_argument("--lr", type=float, default=2e-5)
     parser.add_argument("--negative-weight", type=float, default=1.0)
