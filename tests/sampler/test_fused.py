@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig as PeftLoraConfig
+from peft import inject_adapter_in_model
 
 from recollect.config.engine import LoraConfig
 from recollect.models.copies import SamplerCopy
 from recollect.models.model import LoadedModel, ModelConfig, load_model
 from recollect.sampler import choice
 from recollect.sampler.dense_cache import keys_of
-from recollect.sampler.fused import FusedModel, fused, known
+from recollect.sampler.fused import FusedLayer, FusedModel, fused, known
 from recollect.sampler.fused_trial import fused_or_own, layers_off, picks_off, tried
 from recollect.sampler.paged import PagedPolicy
 from recollect.sampler.paged_attention import PagedCache, PromptPlan, TokenPlan
@@ -112,8 +114,9 @@ def test_half_precision_is_within_rounding_and_follows_the_weights(model, half):
         assert (found - expected).norm() < 0.01 * expected.norm()
         assert layers_off(ours) == ""
         with torch.no_grad():
-            for parameter in model.network.parameters():
-                parameter += 0.1 * torch.randn_like(parameter)
+            for name, parameter in model.network.named_parameters():
+                size = 0.02 if "lora_" in name else 0.1
+                parameter += size * torch.randn_like(parameter)
         before = read(ours)
         copy.refresh()
         assert (read(ours) - before).norm() > 0.1 * before.norm()
@@ -143,6 +146,18 @@ def test_adapters_of_another_kind_keep_their_own_layers(tmp_path):
     model = loaded(tmp_path, lora=2)
     model.network.get_decoder().layers[0].mlp.up_proj.lora_B.half()
     assert not known(model.network)
+    for settings, names in (
+        ({"lora_bias": True}, ["default"]),
+        ({"use_dora": True}, ["default"]),
+        ({}, ["default", "other"]),
+        ({}, ["other"]),
+        ({"use_rslora": True}, ["default"]),  # only the scale is another
+    ):
+        model = loaded(tmp_path)
+        for name in names:
+            config = PeftLoraConfig(r=2, target_modules="all-linear", **settings)
+            inject_adapter_in_model(config, model.network, name)
+        assert known(model.network) == ("use_rslora" in settings)
 
 
 def test_weights_that_become_one_are_not_there_twice(model):
@@ -201,6 +216,29 @@ def test_odd_layers_keep_the_whole_model_as_it_is(tmp_path):
     assert not known(model.network)
 
 
+def wrong_adapters(layer: FusedLayer) -> list[FusedLayer]:
+    """Return the layer with an adapter scaled in another way, or in the place of another."""
+    product = layer.gate_up
+    if not product.adapters:
+        return []
+    *rest, own = product.adapters
+    moved = slice(0, own.columns.stop - own.columns.start)
+    others = (replace(own, scale=1000.0), replace(own, columns=moved))
+    return [replace(layer, gate_up=replace(product, adapters=[*rest, o])) for o in others]
+
+
+def test_a_trial_of_new_adapters_says_something_and_leaves_them_new(tmp_path, half):
+    path = tiny_model(tmp_path)
+    model = load_model(ModelConfig(str(path), lora=LoraConfig(rank=4)))
+    ours = fused_model(SamplerCopy.of(model).model)
+    before = {name: p.clone() for name, p in ours.network.named_parameters()}
+    assert layers_off(ours) == ""
+    for other in wrong_adapters(ours.layers[0]):
+        assert "layer 0" in layers_off(replace(ours, layers=[other, *ours.layers[1:]]))
+    for name, parameter in ours.network.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+
+
 def test_a_trial_finds_what_is_off(model, half):
     ours = fused_model(SamplerCopy.of(model).model)
     assert layers_off(ours) == ""
@@ -212,6 +250,7 @@ def test_a_trial_finds_what_is_off(model, half):
         replace(last, before=replace(last.before, weight=torch.ones(32))),
         replace(last, between=replace(last.between, eps=10.0)),
         replace(last, down=replace(last.down, weight=last.down.weight * float("nan"))),
+        *wrong_adapters(last),
     ):
         wrong = replace(ours, layers=[*ours.layers[:-1], other])
         assert "layer 1" in layers_off(wrong)

@@ -3,8 +3,9 @@
 A small model's step takes as long as its kernels are many. Here a layer is four matrix products,
 attention, and four kernels between them. Products that read the same numbers are one: their weights
 become views of one matrix, so what is copied into the weights is in the matrix. Adapters (LoRA)
-stay apart, as they are trained: the narrow side of those that read the same numbers is one product.
-A model with anything that is not known here keeps its own layers.
+stay apart, as they are trained, and add two products and a kernel each: but those that read the
+same numbers share the first of these products. A model with anything that is not known here keeps
+its own layers.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ What fails, or is off by more than rounding, is not used; the sampler then works
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -63,6 +64,27 @@ def _failure(trial: Callable[[], str]) -> str:
 @torch.inference_mode()
 def layers_off(ours: FusedModel) -> str:
     """Give every layer random numbers, fused and as it is; say which is off, if one is."""
+    with _adapters_that_add(ours):
+        return _layers_off(ours)
+
+
+@contextmanager
+def _adapters_that_add(ours: FusedModel) -> Iterator[None]:
+    """Fill adapters with random numbers for a while: a new one adds nothing, right or wrong."""
+    numbers = torch.Generator().manual_seed(1)
+    products = (p for own in ours.layers for p in (own.qkv, own.out, own.gate_up, own.down))
+    weights = [adapter.weight for product in products for adapter in product.adapters]
+    kept = [weight.clone() for weight in weights]
+    try:
+        for weight in weights:
+            weight.copy_(0.02 * torch.randn(weight.shape, generator=numbers))
+        yield
+    finally:
+        for weight, own in zip(weights, kept, strict=True):
+            weight.copy_(own)
+
+
+def _layers_off(ours: FusedModel) -> str:
     numbers, device = torch.Generator().manual_seed(0), ours.device
     caches = [_cache(ours) for _ in range(2)]
     pages = torch.arange(ROWS, device=device)
