@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
 RACE = ("--peer", "vllm", "--chunks", "1", "--tool-tasks", "8", "--sequences", "1024",
         "--batch-tokens", "32768", "--logprobs", "1", "--graphs", "0", "1024", "--seeds", "1", "0",
-        "--modes", "recollect", "offline", "engine", "--limit", "300")  # fmt: skip
+        "--modes", "recollect", "offline", "engine", "--limit", "180")  # fmt: skip
 HEAD = "| benchmark | what | figure | beside |\n|---|---|---|---|"
 
 
@@ -76,17 +79,7 @@ def main() -> int:
             continue
         print(f"== {name}: {' '.join(words)}", flush=True)
         started = time.monotonic()
-        try:
-            ended = subprocess.run(
-                [sys.executable, str(HERE / words[0]), *words[1:]],
-                env=os.environ | {"PYTHONPATH": _paths()},
-                capture_output=True, text=True, timeout=60 * options.minutes,
-            )  # fmt: skip
-            status = ended.returncode
-            text = ended.stdout + (ended.stderr[-2000:] if status else "")
-        except subprocess.TimeoutExpired as late:
-            said = (late.stdout or b"").decode(errors="replace")
-            text, status = f"{said}not finished in {options.minutes:g} minutes", 1
+        text, status = said_by(words, 60 * options.minutes)
         print(text, f"{time.monotonic() - started:.0f} s", flush=True)
         failed += status != 0
         unfinished = log.with_suffix(".unfinished")
@@ -95,6 +88,40 @@ def main() -> int:
         kept.write_text(f"python benchmarks/{' '.join(words)}\n\n{text.strip()}\n")
         _write_page(options.out, options.model)
     return 1 if failed else 0
+
+
+def said_by(words: list[str], seconds: float) -> tuple[str, int]:
+    """Run a benchmark; return what it has printed, also if it has to be ended, and its status."""
+    env = os.environ | {"PYTHONPATH": _paths(), "PYTHONUNBUFFERED": "1"}
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        command = [sys.executable, str(HERE / words[0]), *words[1:]]
+        process = subprocess.Popen(command, env=env, stdout=out, stderr=errors)
+        late = ""
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            late, status = f"not finished in {seconds / 60:g} minutes", 1
+        finally:
+            for pid in family(process.pid) if process.poll() is None else ():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # whatever is left would hold the GPU
+            process.wait()
+        out.seek(0)
+        errors.seek(0)
+        return out.read() + (errors.read()[-2000:] if status else "") + late, status
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that it and those have started, whatever their groups."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended just now
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parts[2]))
+    found = [pid]
+    for own in found:
+        found += children.get(own, [])
+    return found
 
 
 def _paths() -> str:

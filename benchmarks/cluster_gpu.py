@@ -177,8 +177,8 @@ def starts(options: argparse.Namespace) -> str:
     return "\n".join([*lines, f"| in all | {' | '.join(whole)} |"])
 
 
-async def main() -> None:
-    """Run what is asked for, at the same time, and print the table."""
+async def main() -> int:
+    """Run what is asked for, at the same time, and print the table; return 1 if a run is short."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", type=Path, help="a warm model; without it that of short_diary")
     parser.add_argument("--data", type=Path, help="of SQuAD, for that model")
@@ -200,7 +200,9 @@ async def main() -> None:
     for name in options.only:
         if seconds := sum(dict(read_parts(options.out / name)).values()):
             print(f"figure | seconds to the first rollout, {name} | {seconds:.0f} | at most 90")
+    last = [max((row["step"] for row in rows_of(options.out / n)), default=0) for n in options.only]
+    return int(min(last) < options.steps)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(asyncio.run(main()))

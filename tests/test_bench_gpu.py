@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from benchmarks import all_gpu
 from benchmarks.race import fastest
 
 FINE = "print('figure | new tokens/s | 91,600 | vLLM: 23,000')\nprint('a | line | of a | table')"
+STAYS = """
+import subprocess, sys, time
+print("figure | so far | 2 | y")
+child = [sys.executable, "-c", "import time; time.sleep(600)"]
+child = subprocess.Popen(child, start_new_session=True)
+print(child.pid)
+time.sleep(600)
+"""
 ENDS = "import sys\nprint('figure | of three shapes | 1 | x', flush=True)\nsys.exit(1)"
 
 
@@ -34,6 +43,21 @@ def test_figures_are_one_table_and_what_did_not_end_runs_again(tmp_path, monkeyp
     assert "== race, 7B" in (out := capfd.readouterr().out) and "== rollout" not in out
     page = (tmp_path / "out/figures.md").read_text()
     assert "| race, 7B | new tokens/s | 7,000 |" in page and "unfinished" not in page
+
+
+def test_what_takes_too_long_is_ended_with_all_that_it_started(tmp_path, monkeypatch):
+    (tmp_path / "stays.py").write_text(STAYS)
+    monkeypatch.setattr(all_gpu, "HERE", tmp_path)
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    seconds = 2.0
+    while "figure" not in (said := all_gpu.said_by(["stays.py"], seconds))[0] and seconds < 60:
+        seconds *= 2  # on a machine that is busy
+    text, status = said
+    first, child, last = text.splitlines()
+    assert status == 1 and first == "figure | so far | 2 | y"
+    assert last.startswith("not finished in ")
+    left = Path(f"/proc/{child}/stat")
+    assert not left.exists() or left.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_the_best_of_each_side_of_a_race_is_compared():
