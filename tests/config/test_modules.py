@@ -9,6 +9,7 @@ import pytest
 
 from recollect.config.modules import is_named, load
 from recollect.config.sources import copy_sources, import_stored, sources, table_of
+from recollect.config.stored import own_sources
 from recollect.errors import UserError
 
 
@@ -133,3 +134,28 @@ def test_a_module_that_differs_is_refused(tmp_path):
     Path("run/code/own_g.py").unlink()
     with pytest.raises(UserError, match="the run's module own_g is missing"):
         import_stored(table, tmp_path / "run")
+
+
+MADE = """
+from dataclasses import dataclass, field
+import shared_index
+
+@dataclass
+class Mine:
+    rooms: int = 2
+    index: shared_index.Index = field(init=False)
+
+    def __post_init__(self):
+        self.index = shared_index.Index()
+"""
+
+
+def test_what_a_part_of_yours_makes_for_itself_is_stored_from_another_folder_too(
+    monkeypatch, tmp_path
+):
+    write("there/shared_index.py", "class Index:\n    pass\n")
+    write("here/mine_part.py", MADE)
+    monkeypatch.syspath_prepend(tmp_path / "there")
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    part = load("mine_part:Mine")()
+    assert [source.module for source in own_sources(part)] == ["mine_part", "shared_index"]

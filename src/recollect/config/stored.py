@@ -127,7 +127,9 @@ def _items(value: Any) -> Iterator[Any]:
     elif not isinstance(value, str | int | float | NoneType | Path):
         yield type(value) if dataclasses.is_dataclass(value) else value
         if dataclasses.is_dataclass(value):
-            names = [spec.name for spec in dataclasses.fields(value) if spec.init]
+            # What one of our own parts makes for itself is a cache, not a setting.
+            ours = type(value).__module__.startswith("recollect.")
+            names = [spec.name for spec in dataclasses.fields(value) if spec.init or not ours]
             yield from (i for name in names for i in _items(getattr(value, name, None)))
 
 
