@@ -63,7 +63,7 @@ class Job:
     """Tokens of a page."""
     only_letters: bool = False
     """Read nothing but the pages with letters that count: long memories in few pages, and answers
-    that count far. Of the pages a twentieth is learned from."""
+    that count far. All answers are learned from, and a twentieth of the pages."""
     split: Split = "train"
     seed: int = 0
     data: Path = Path("data")
@@ -140,7 +140,7 @@ def lessons(job: Job, model: LoadedModel) -> list[Lesson]:
         near, elsewhere = job.shares
         share = {"near": near, "elsewhere": elsewhere, "slip": 0.0}.get(what, 1.0)
         if job.only_letters and what != "answer":
-            share = 0.05
+            share = min(share, 0.05)
         if rng.random() < share:
             found.append((what, sample))
     return found
@@ -179,8 +179,8 @@ def jobs(o: argparse.Namespace) -> tuple[list[Job], list[Job]]:
 
     Of the rest, one of eight is of a text four times as long, and one of sixteen of one sixteen
     times as long, of whose pages fewer are learned from that change nothing: memories are longer
-    there, and counts higher. As one of four, chronicles thirty-two times as long tell only what is
-    to be counted.
+    there, and counts higher. A quarter as many again are thirty-two times as long, of which only
+    the pages with letters that count are read.
     """
     limits = (o.memory, o.blind_memory, o.answer)
     short, whole = [], []
