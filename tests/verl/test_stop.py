@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +55,29 @@ def wait(happened: Callable[[], object], process: subprocess.Popen[str] | None, 
 def steps(run: Path) -> int:
     path = run / "metrics.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_asked_between_two_steps_it_makes_one_more_which_is_saved(tmp_path, monkeypatch):
+    """Nobody looks between the end of a step and the next: what was trained is not lost."""
+    from recollect.engines.verl import stop
+    from recollect.engines.verl.trainer import trainer
+
+    done: list[str] = []
+    monkeypatch.setattr(trainer.PPOTrainerSync, "step", lambda *_given: done.append("step"))
+    run = trainer.MemoryTrainer.__new__(trainer.MemoryTrainer)
+    frequency = SimpleNamespace(trainer=SimpleNamespace(save_freq=100))
+    vars(run).update(run=tmp_path, config=frequency, _stepped=False, total_training_steps=9)
+    monkeypatch.setattr(trainer.MemoryTrainer, "_save_checkpoint", lambda _own: done.append("save"))
+    for run.global_steps in (1, 2):
+        run.step({}, {})
+    stop.ask(tmp_path)
+    run.global_steps = 3
+    run.step({}, {})
+    assert done == ["step", "step", "step", "save"] and run._stopping
+    run._stepped = False  # as when it has just begun
+    with pytest.raises(stop.Stopped):
+        run.step({}, {})
+    assert len(done) == 4
 
 
 @pytest.mark.timeout(900)

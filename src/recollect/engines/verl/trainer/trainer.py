@@ -59,7 +59,7 @@ class MemoryTrainer(PPOTrainerSync):
         self._submitted: list[str] = []
         self._groups: list[Group] = []
         self._parts: list[list[int]] = []
-        self._training = self._stopping = self._sampled = False
+        self._training = self._stopping = self._sampled = self._stepped = False
         super().__init__(config)
         self.replay_buffer.poll_interval = float(config.recollect.poll_seconds)
         start_times.mark(self.run, "the queue")
@@ -108,7 +108,8 @@ class MemoryTrainer(PPOTrainerSync):
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
         """Run one step, and save it if the run is to stop; an empty batch says why."""
-        if asked(self.run):
+        # Asked between two steps, it makes one more: that is saved where there is memory for it.
+        if asked(self.run) and not self._stepped:
             raise Stopped  # before anything was trained: there is nothing to save
         self._submitted = []
         try:
@@ -120,6 +121,7 @@ class MemoryTrainer(PPOTrainerSync):
                 refuse_dead(groups, when)
                 refuse_silent(groups, self.settings.models.learning, when)
             raise
+        self._stepped = True
         self._stopping = asked(self.run)
         trainer, step = self.config.trainer, self.global_steps
         due = trainer.save_freq > 0 and step % trainer.save_freq == 0
