@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
-from benchmarks import all_gpu
+from benchmarks import all_gpu, cluster_gpu
 from benchmarks.race import fastest
 
 FINE = "print('figure | new tokens/s | 91,600 | vLLM: 23,000')\nprint('a | line | of a | table')"
@@ -69,3 +70,15 @@ def test_the_best_of_each_side_of_a_race_is_compared():
         {"shape": "lone", "mode": "offline"},
     ]
     assert fastest(rows) == {"fold": (9.0, 4.0), "lone": (2.0, 0.0)}
+
+
+def test_a_run_of_the_cluster_that_failed_is_not_taken_for_finished(tmp_path, monkeypatch):
+    words = ["cluster_gpu.py", "--out", str(tmp_path), "--only", "vllm", "own"]
+    monkeypatch.setattr(sys, "argv", words)
+    for statuses, expected in (({"vllm": 0, "own": 0}, 0), ({"vllm": 0, "own": 143}, 1)):
+
+        async def one(_options: object, name: str, ended: dict[str, int] = statuses) -> int:
+            return ended[name]
+
+        monkeypatch.setattr(cluster_gpu, "one", one)
+        assert asyncio.run(cluster_gpu.main()) == expected
