@@ -239,7 +239,7 @@ def compare(options: argparse.Namespace) -> None:
         # The shapes are those of a first chunk, of one with a memory, and of an answer.
         first = task(min(options.chunks, 2), options.group, vocabulary, options.order)
     logical = sum(len(sample.token_ids) - 1 for sample in samples)
-    rates = {"6NT": 6.0 * everything * logical, "strict": logical_flops(model, samples)}
+    flops = 6.0 * everything * logical, logical_flops(model, samples)
     head = ("recompute", 10), ("tokens", 10), ("seconds", 10), ("GiB", 8), ("6NT TFLOP/s", 14)
     print(f"{'':8}{''.join(f'{name:>{width}}' for name, width in head)}{'strict':>10}")
     # A micro-batch of rows holds the contexts of one chunk, one of tries as many as are asked for.
@@ -248,8 +248,7 @@ def compare(options: argparse.Namespace) -> None:
     if options.turns:
         row = TOOLS + options.turns * (CALL + RESULT)
         trie = options.group * row
-    budgets = {False: options.rows or options.group, True: options.together}
-    budgets = {False: budgets[False] * row, True: budgets[True] * trie}
+    budgets = {False: (options.rows or options.group) * row, True: options.together * trie}
     if options.order == "memory_first":
         budgets[True] = options.group * row
     ways = [(True, "trie"), (False, "rows")] + [(False, "varlen")] * options.varlen
@@ -262,22 +261,16 @@ def compare(options: argparse.Namespace) -> None:
                 budget = min(budgets[share], most)
                 it = fitting(trainer, few, samples, share, budget, options.repeats)
             found[name] = it
-            speeds = {kind: flops / it.seconds / 1e12 for kind, flops in rates.items()}
-            print(
-                f"{name:8}{model.recompute:10g}{it.tokens:10}{it.seconds:10.3f}{it.gib:8.1f}"
-                f"{speeds['6NT']:14.0f}{speeds['strict']:10.0f}",
-                flush=True,
-            )
+            speed, strict = (count / it.seconds / 1e12 for count in flops)
+            measured = f"{it.tokens:10}{it.seconds:10.3f}{it.gib:8.1f}{speed:14.0f}{strict:10.0f}"
+            print(f"{name:8}{model.recompute:10g}{measured}", flush=True)
         trie_ = found.pop("trie")
         for name, rows in found.items():
             possible, found_ = rows.tokens / trie_.tokens, rows.seconds / trie_.seconds
-            print(
-                f"{name + ' / trie':18}{possible:9.2f}x{found_:9.2f}x{trie_.gib / rows.gib:7.2f}x"
-                f"   {found_ / possible:.2f} of what fewer tokens could save"
-            )
-            held = f"{name}; {found_ / possible:.0%} of the possible {possible:.2f}x"
+            saved = f"{found_ / possible:.0%} of the {possible:.2f}x that fewer tokens could save"
+            held = f"{name}; {saved}; {trie_.gib / rows.gib:.2f}x the memory"
             print(f"figure | speed, {model.recompute:g} recomputed | {found_:.2f}x | {held}")
-        speed, strict = (flops / trie_.seconds / 1e12 for flops in rates.values())
+        speed, strict = (count / trie_.seconds / 1e12 for count in flops)
         done = f"{speed:,.0f} | {strict:,.0f} strictly counted"
         print(f"figure | effective TFLOP/s, {model.recompute:g} recomputed | {done}", flush=True)
 
