@@ -300,7 +300,8 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
     parser.add_argument("--curriculum", type=int, nargs="+", default=(1, 2, 4))
-    parser.add_argument("--seeds", type=int, nargs="+", default=(3,), help="of each agent")
+    parser.add_argument("--seeds", type=int, nargs="+", default=(3,),
+                        help="of each agent in turn; the last number is for the rest")  # fmt: skip
     parser.add_argument("--lr", type=float, default=2e-5)
     parser.add_argument("--negative-weight", type=float, default=1.0)
     parser.add_argument("--warm-lr", type=float, default=4e-4)
