@@ -27,7 +27,7 @@ from recollect.runs.run import read_records
 
 BEGIN, END = "<!-- made by benchmarks.chronicle_page -->", "<!-- until here -->"
 TRAINED = (*table.MEMORIES, *table.BASELINES)
-SHORT = ("1x", "8x", "32x", "longest")
+SHORT = ("1x", "8x", "16x", "32x", "longest")
 KINDS = ("overwrite", "two-hop", "count")
 WANTED = (("",), ("overwritten", "never written", "written wrong"), ("kept but misread",))
 """What the three films show; of several reasons, the first that has a film."""
@@ -81,6 +81,11 @@ def short(out: Path) -> str:
                 own = [_best(cells, asked, kind, length) for length in SHORT]
                 if any(own):
                     lines.append(f"| {kind} | {label}, {when} | {' | '.join(own)} |")
+        ideal = sorted({agent for agent, _, _ in cells if agent.endswith(table.PERFECT)})
+        ideal = [agent for agent in ideal if not agent.startswith(table.MEMORIES)]
+        own = [_best(cells, ideal, kind, length) for length in SHORT]
+        if any(own):
+            lines.append(f"| {kind} | best baseline, perfect reader | {' | '.join(own)} |")
     return "\n".join(lines)
 
 
@@ -90,7 +95,8 @@ def _best(cells: table.Cells, names: Sequence[str], kind: str, length: str) -> s
         return ""
     scores = {name: table.accuracy(own)[0] for name, own in known.items()}
     best = max(scores, key=lambda name: scores[name])
-    return f"{scores[best]:.3f} ({best.removesuffix(table.WARMED)})"
+    named = best.removesuffix(table.WARMED).removesuffix(table.PERFECT)
+    return f"{scores[best]:.3f} ({named})"
 
 
 def losses(out: Path) -> str:

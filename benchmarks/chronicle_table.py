@@ -36,6 +36,8 @@ WARMED = " before reward"
 """Behind the name of an agent that was warmed up and not trained ..."""
 WARMED_FOLDER = "_warmed"
 """... and behind that of its folder, before the seed."""
+PERFECT = ", perfect"
+"""Behind the name of an agent whose reader was benchmarks/chronicle_perfect.py."""
 MEMORIES = ("gated", "fold")
 BASELINES = ("full_context", "rag", "rag_hybrid")
 HEADLINE = ("8x", "16x", "32x")
@@ -223,10 +225,12 @@ def markdown(out: Path) -> str:
     lines = ["## Accuracy", "", f"| kind | agent | {' | '.join(order)} | hazard |"]
     lines += ["|---|---|" + "---|" * (len(order) + 1)]
     for agent, kind in dict.fromkeys((a, k) for a, k, _ in sorted(cells, key=lambda c: c[1])):
-        shown = [_cell(cells.get((agent, kind, length))) for length in order]
-        near, far = (cells.get((agent, kind, length)) for length in KEPT)
-        lost = f"{hazard(near, far):.4f}" if near and far else ""
-        lines.append(f"| {kind} | {agent} | {' | '.join(shown)} | {lost} |")
+        if not agent.endswith(PERFECT):
+            shown = [_cell(cells.get((agent, kind, length))) for length in order]
+            near, far = (cells.get((agent, kind, length)) for length in KEPT)
+            lost = f"{hazard(near, far):.4f}" if near and far else ""
+            lines.append(f"| {kind} | {agent} | {' | '.join(shown)} | {lost} |")
+    lines += perfect(cells)
     for title, tested in (
         ("Comparisons, corrected", comparisons(cells)),
         ("What reward added, corrected", rewarded(cells)),
@@ -249,6 +253,20 @@ def markdown(out: Path) -> str:
         shares = " | ".join(f"{counts[cause] / len(own):.3f}" for cause in CAUSES)
         lines.append(f"| {kind} | {agent} | {length} | {shares} |")
     return "\n".join(lines)
+
+
+def perfect(cells: Cells) -> list[str]:
+    """Write what agents answer whose reader makes no mistake, if that was measured."""
+    own = {key: found for key, found in cells.items() if key[0].endswith(PERFECT)}
+    if not own:
+        return []
+    order = sorted({length for _, _, length in own}, key=length_order)
+    lines = ["", "## With a reader that makes no mistake", ""]
+    lines += [f"| kind | agent | {' | '.join(order)} |", "|---|---|" + "---|" * len(order)]
+    for kind, agent in sorted({(kind, agent) for agent, kind, _ in own}):
+        shown = " | ".join(_cell(own.get((agent, kind, length))) for length in order)
+        lines.append(f"| {kind} | {agent.removesuffix(PERFECT)} | {shown} |")
+    return lines
 
 
 def _cell(own: Sequence[Row] | None) -> str:

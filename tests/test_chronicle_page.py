@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import re
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks import chronicle_carry, chronicle_page, chronicle_table
+from benchmarks import chronicle_carry, chronicle_page, chronicle_perfect, chronicle_table
 from benchmarks.chronicle_teacher import HOME, Teacher, asked_about, shown
 from recollect.commands.evaluate import evaluate
 from recollect.concurrency.stop import Stop
@@ -23,6 +24,7 @@ from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions
 from recollect.evaluation.setup import Own
 from tests.support.places import ROOT
+from tests.support.play import TOKENIZER
 from tests.support.scripted import scripted_models
 from tests.test_prose import habits, prose
 
@@ -141,8 +143,8 @@ def test_the_page_is_made_from_what_is_carried(carried, tmp_path):
     docs = tmp_path / "docs"
     page = chronicle_page.write(carried, docs)
     said = page.read_text()
-    assert "| overwrite | memory, trained |  | 0.667 (gated) | 1.000 (gated) |  |" in said
-    assert "| overwrite | best baseline, trained |  | 1.000 (full_context) |  |  |" in said
+    assert "| overwrite | memory, trained |  | 0.667 (gated) |  | 1.000 (gated) |  |" in said
+    assert "| overwrite | best baseline, trained |  | 1.000 (full_context) |  |  |  |" in said
     assert "| two-hop | gated | 8x | 6 | 0.000 | 1.000 | 0.000 | 0.000 | 0.000 |" in said
     assert "| gated-1 | 0.500 | 0.750 |" in said
     for name, lines in (("learning", 6), ("lengths", 3)):
@@ -160,6 +162,30 @@ def test_the_page_is_made_from_what_is_carried(carried, tmp_path):
     assert "\n`````\nquestion  Where does" in said  # the reply holds a fence of its own
     assert said.count("\n`````\n") == 2
     assert not habits(prose(said))
+
+
+def test_a_reader_without_mistakes_shows_what_a_search_can_find(carried):
+    """It answers all that it is shown, so that what is wrong was not found."""
+    options = argparse.Namespace(
+        out=carried, lengths=(1, 16), agents=("gated", "full_context", "rag_64"), hybrid=False,
+        tokens=4096, memory=2000, n=4, far=1, seeds=1,
+    )  # fmt: skip
+    chronicle_perfect.measure(options, TOKENIZER, 20_000)
+    cells = chronicle_table.cells_of(list(chronicle_table.rows(carried)))
+
+    def right(agent: str, length: str) -> float:
+        kinds = ("overwrite", "count", "two-hop")
+        own = [row for kind in kinds for row in cells[f"{agent}, perfect", kind, length]]
+        return sum(row["score"] for row in own) / len(own)
+
+    assert right("gated", "1x") == right("gated", "16x") == right("full_context", "1x") == 1.0
+    assert right("full_context", "16x") < 1.0 and 0.0 < right("rag_64", "1x") < 0.7
+    said = chronicle_table.markdown(carried)
+    assert "| count | gated | 1.000 [0.510, 1.000] n=4 | 1.000 [0.207, 1.000] n=1 |" in said
+    assert said.count("perfect") == 0
+    assert "| overwrite | best baseline, perfect reader | 1.000 (full_context) |" in (
+        chronicle_page.short(carried)
+    )
 
 
 def test_a_page_keeps_what_people_wrote(carried, tmp_path):

@@ -1,0 +1,113 @@
+"""How far could a search or a cut-off window get on chronicles, if their reader made no mistake?
+
+    python -m benchmarks.chronicle_perfect --model models/smollm2 --out runs/chronicle
+
+The plan's agents and tasks, as benchmarks/chronicle.py measures them, with a reader by rules in the
+place of the model: what it gets wrong was not shown to it, and no training can change that. Needs
+no GPU; of the model it takes the tokenizer alone. Results go beside those of the plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import recollect
+from benchmarks import chronicle_table
+from benchmarks.chronicle import KNOWN
+from benchmarks.chronicle_teacher import Teacher, follow, shown
+from recollect.agents.base import Agent
+from recollect.agents.baselines import FullContextAgent
+from recollect.agents.gated import GatedAgent
+from recollect.agents.rag import RagAgent
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer, Tokenizer
+from recollect.models.tokenizer import load_tokenizer
+from recollect.policies.scripted import ScriptedPolicy
+from recollect.tasks.made.chronicle_reader import Reader, found_statements
+from recollect.tasks.made.chronicle_words import towns
+
+WINDOW = 8192
+PASSAGES = (32, 64, 128, None)
+"""Tokens of a passage; None takes whole pages, of 256. A sentence that is cut in two is lost."""
+_WORD = re.compile(r"[A-Z]\w+")
+
+
+@dataclass(frozen=True)
+class PerfectReader:
+    """Reply as one who misses nothing that a prompt shows, and guesses a town where it shows none.
+
+    Says nothing before the answer, so that an answer is never cut off.
+    """
+
+    def __call__(self, prompt: str) -> str:
+        """Write what changes a memory, or the answer."""
+        if "<memory>" in prompt:
+            return Teacher(gated=True).reply(prompt)
+        question, reader = shown(prompt, "problem"), Reader()
+        follow(found_statements(prompt), reader, question)
+        named = sorted({*_WORD.findall(prompt)} & {*towns("test")})
+        guess = Random(prompt).choice(named) if named else ""
+        return f"\\boxed{{{reader.answer(question) or guess}}}"
+
+
+def agents(memory: int, hybrid: bool) -> Mapping[str, Agent]:
+    """Return the plan's baselines, RAG with passages of several lengths, and its memory."""
+    room = 256 + memory
+    found: dict[str, Agent] = {
+        "gated": GatedAgent(None, memory, room, exit_gate=False, lines=True),
+        "full_context": FullContextAgent(max_answer_tokens=room),
+    }
+    for size in PASSAGES:
+        rag = RagAgent("bm25", size, 20, room, room)
+        name = f"{size or 'page'}"
+        found[f"rag_{name}"] = rag
+        if hybrid:
+            found[f"rag_hybrid_{name}"] = replace(rag, mode="hybrid")
+    return found
+
+
+def measure(o: argparse.Namespace, tokenizer: Tokenizer, window: int) -> None:
+    """Measure every seed and length, with the tasks of the plan."""
+    policy = ScriptedPolicy(tokenizer, PerfectReader())
+    known = agents(o.memory, o.hybrid)
+    for seed, times in product(range(o.seeds), o.lengths):
+        folder = o.out / f"perfect-{seed}" / f"{times}x"
+        recollect.evaluate(
+            tasks=f"chronicle:{','.join(KNOWN)}@{times * o.tokens}",
+            agents={name: known[name] for name in o.agents or known},
+            model=Model(policy, Renderer(tokenizer), True, window=window),
+            n=o.n if times <= 8 else o.far,
+            first_seed=seed,
+            temperature=0.0,
+            top_p=1.0,
+            metrics=("boxed_exact_match",),
+            closed_book=False,
+            out=folder,
+        )
+        chronicle_table.write_scores(folder, o.tokens)
+
+
+def main() -> None:
+    """Measure what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
+    parser.add_argument("--agents", nargs="+", help="all by default")
+    parser.add_argument("--hybrid", action="store_true", help="search by meaning too: needs minilm")
+    numbers = {"tokens": 4096, "memory": 416, "n": 86, "far": 43, "seeds": 3}
+    for name, value in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    o = parser.parse_args()
+    measure(o, load_tokenizer(o.model), WINDOW)
+    print(chronicle_table.markdown(o.out))
+
+
+if __name__ == "__main__":
+    main()
