@@ -23,6 +23,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks import chronicle_page, chronicle_table
 from benchmarks.chronicle_carry import pack, unpack
@@ -33,6 +34,8 @@ TABLE = (sys.executable, "-m", "benchmarks.chronicle_table")
 KNOWN = ("overwrite", "count", "two-hop")
 AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")
 BABILONG = ("qa1", "qa2", "qa3")
+AT_ONCE = "warm-baselines"
+"""The warm-up of those that answer in one turn: the same, and then many lessons of that alone."""
 AS_TRAINED = (
     "gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true", "rag.chunk_size=32",
 )  # fmt: skip
@@ -50,6 +53,8 @@ class Trained:
     """As `recollect eval` names it, without a length."""
     tasks: tuple[str, ...]
     agent: tuple[str, ...]
+    start: str = "warm"
+    """The warm-up that it begins with."""
     places: int = 1
     """On the GPU, while it is trained: its cache is as many times as large."""
     seeds: int = 3
@@ -64,9 +69,9 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
     rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", "32",
            "--agent.max-context-tokens", room, *spoken)  # fmt: skip
 
-    def asked(kinds: tuple[str, ...], *agent: str, places: int = 1) -> Trained:
+    def asked(kinds: tuple[str, ...], *agent: str, **more: Any) -> Trained:
         tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
-        return Trained(f"chronicle:{','.join(kinds)}", tasks, agent, places)
+        return Trained(f"chronicle:{','.join(kinds)}", tasks, agent, **more)
 
     seeds = dict(itertools.zip_longest(o.agents, o.seeds[: len(o.agents)], fillvalue=o.seeds[-1]))
 
@@ -74,9 +79,9 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
         "gated": asked(
             KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
         ),
-        "rag": asked(KNOWN, *rag),
-        "full_context": asked(KNOWN, "--agent", "full_context", *spoken, places=2),
-        "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid"),
+        "rag": asked(KNOWN, *rag, start=AT_ONCE),
+        "full_context": asked(KNOWN, "--agent", "full_context", *spoken, start=AT_ONCE, places=2),
+        "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid", start=AT_ONCE),
         "fold": asked(KNOWN, *memory, *answer),
     }
     return {name: replace(known[name], seeds=seeds[name]) for name in o.agents}
@@ -128,9 +133,9 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
         return
     await in_turn(
         o, folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
-        "--model.path", o.out / "warm", "--model.lora.rank", o.rank, "--model.drafts", o.drafts,
-        "--seed", seed, "--steps", o.steps, "--optim.lr", o.lr, "--rollout.tasks", o.tasks,
-        "--rollout.n", o.group, "--updates-per-step", o.updates, "--optim.warmup-steps", 8,
+        "--model.path", o.out / agent.start, "--model.lora.rank", o.rank, "--seed", seed,
+        "--model.drafts", o.drafts, "--steps", o.steps, "--optim.lr", o.lr, "--rollout.tasks",
+        o.tasks, "--rollout.n", o.group, "--updates-per-step", o.updates, "--optim.warmup-steps", 8,
         "--negative-weight", o.negative_weight,
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
         "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
@@ -179,8 +184,13 @@ async def warm_up(o: argparse.Namespace, name: str, model: Path, *arguments: obj
 
 
 async def warm_ups(o: argparse.Namespace) -> None:
-    """Teach the forms that are used: of chronicles, and from there that of BABILong."""
+    """Teach the forms that are used: of chronicles, and from there of baselines and BABILong."""
     await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
+    starts = {agent.start for agent in trained_agents(o).values()}
+    if AT_ONCE in starts or "bounds" in o.parts:
+        agents = ("--agents", "rag", "full_context", "--shares", 1, 0.25)
+        tasks = ("--tasks", 8 * o.warm_up // 3, "--lr", o.warm_lr / 2)
+        await warm_up(o, AT_ONCE, o.out / "warm", *agents, *tasks)
     if "babilong" in o.parts:
         agents = ("--agents", *(f"babilong_{kind}" for kind in BABILONG), "--shares", 1, 1, 1)
         tasks = ("--tasks", 3 * o.warm_up // 16, "--lr", o.warm_lr / 2, "--data", o.data)
@@ -206,18 +216,19 @@ async def everything(o: argparse.Namespace) -> None:
         if "babilong" in o.parts:
             measured.create_task(babilong(o))
             await asyncio.sleep(0)
-        asked, warm = f"chronicle:{','.join(KNOWN)}", o.out / "warm"
+        asked = f"chronicle:{','.join(KNOWN)}"
         if "warmed" in o.parts:  # with what every seed of a trained agent is asked
             for name, seed in seeded(trained):
                 folder = f"{name}{chronicle_table.WARMED_FOLDER}"
                 known = argparse.Namespace(**vars(o) | {"longest": 0})
-                own = untrained(known, folder, warm, asked, name, seed=seed, closed_book=False)
+                start = o.out / trained[name].start
+                own = untrained(known, folder, start, asked, name, seed=seed, closed_book=False)
                 measured.create_task(own)
                 await asyncio.sleep(0)
         # What comes out of weights that know no form is long, and worth little beyond 1x.
         near = argparse.Namespace(**vars(o) | {"lengths": (1,), "longest": 0, "control": False})
         if "bounds" in o.parts:
-            measured.create_task(untrained(near, "bounds", warm, asked, "oracle"))
+            measured.create_task(untrained(near, "bounds", o.out / AT_ONCE, asked, "oracle"))
         if "before" in o.parts:
             measured.create_task(untrained(near, "before", o.model, asked, *trained))
 

@@ -24,7 +24,7 @@ def pack(out: Path, adapters: bool) -> list[Path]:
             inside = path.relative_to(out)
             wanted = path.name in KEPT or path.match(LESSONS)
             wanted |= adapters and "checkpoints" in inside.parts
-            if path.is_file() and wanted and inside.parts[0] not in ("warm", "warm-babilong"):
+            if path.is_file() and wanted and not str(inside.parent).startswith("warm"):
                 archive.add(path, str(inside))
     data = buffer.getvalue()
     carry.mkdir(parents=True)

@@ -37,6 +37,8 @@ FIRST = 1_000_000
 """The first training task of the warm-up: runs begin with 0 and never come here."""
 _WORD = re.compile(r"[A-Z]\w+")
 _NAMES = re.compile(r"[A-Z]\w+ [A-Z]\w+|(?<=keeper of the )\w+ \w+")
+BASELINES = ("rag", "full_context")
+"""Agents that answer in one turn: of theirs, every text makes one lesson."""
 TOGETHER = 32
 """Tasks of one job."""
 SLIPS = 0.04
@@ -97,7 +99,8 @@ def episodes(job: Job, model: LoadedModel) -> list[Group]:
     speaker = Model(policy, Renderer(model.tokenizer), True, window=model.window)
     rollout = Rollout(agent, {"memory": speaker, "answer": speaker}, AnswerReward("boxed_match"))
     groups = asyncio.run(rollout.groups(tasks, 1, (job.seed,)))
-    return [group for group in groups if group[0].ok and group[0].reward == 1.0]
+    # What passages say is read as it should be, also where they do not hold the answer.
+    return [g for g in groups if g[0].ok and (g[0].reward == 1.0 or job.agent in BASELINES)]
 
 
 SYLLABLES = [a + b for a in "bdfghjklmnprstvz" for b in ("a", "e", "i", "o", "u", "ar", "el", "in")]
@@ -194,6 +197,8 @@ def jobs(o: argparse.Namespace) -> tuple[list[Job], list[Job]]:
                 continue
             if name != "full_context" and (first // TOGETHER) % 4 == 0:
                 whole.append(replace(job, first=first + o.tasks, count=TOGETHER // 2, times=4))
+            if name in BASELINES:
+                continue
             if name == o.agents[0] and (first // TOGETHER) % 8 == 0:
                 near, elsewhere = (share / 8 for share in o.unchanged)
                 far = {"first": first + 3 * o.tasks, "count": TOGETHER // 2, "times": 16}

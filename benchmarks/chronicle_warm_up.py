@@ -2,10 +2,11 @@
 
     python -m benchmarks.chronicle_warm_up --model models/smollm2 --out runs/chronicle/warm
 
-One model for all agents, from training tasks that no run uses. From that model, the same command
-with --agents babilong_qa1 babilong_qa2 babilong_qa3 makes one that reads BABILong. With a --rank it
-trains adapters, and keeps them beside the merged model in a few megabytes; where these are there
-already, only the model is written again.
+One model for all memories, from training tasks that no run uses. From that model, the same command
+with --agents rag full_context makes one for baselines, which answer in one turn, and with --agents
+babilong_qa1 babilong_qa2 babilong_qa3 one that reads BABILong. With a --rank it trains adapters,
+and keeps them beside the merged model in a few megabytes; where these are there already, only the
+model is written again.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--agents", nargs="+", default=("gated", "rag", "full_context"))
-    parser.add_argument("--shares", nargs="+", type=float, default=(1.0, 0.5, 0.125),
+    parser.add_argument("--agents", nargs="+", default=("gated",))
+    parser.add_argument("--shares", nargs="+", type=float, default=(1.0,),
                         help="how many of the tasks each agent plays")  # fmt: skip
     parser.add_argument("--unchanged", nargs=2, type=float, default=(0.3, 0.2),
                         help="share of the pages that change nothing: near, elsewhere")  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import re
@@ -156,6 +157,22 @@ def test_some_lessons_count_far_though_few_pages_are_read():
     assert kept.count("answer") == 9 and len(kept) < sum(pages) / 4
 
 
+def test_a_baseline_learns_from_all_that_it_is_shown():
+    """Also where a search finds no answer: what is there is read, and a town is guessed."""
+    job = Job(Path(), "rag", (2000, 8000, 200), 0, 9, 4, (1.0, 1.0))
+    groups = episodes(job, MODEL)
+    assert len(groups) == 9 and not all(group[0].reward for group in groups)
+    assert len(lessons(job, MODEL)) == 9
+    o = argparse.Namespace(
+        model=Path(), agents=("rag", "full_context"), shares=(1, 0.25), tasks=256, memory=1,
+        blind_memory=1, answer=1, unchanged=(0.3, 0.2), seed=0, data=Path(),
+    )  # fmt: skip
+    short, whole = chronicle_lessons.jobs(o)
+    assert not short and not any(own.only_letters for own in whole)
+    played = Counter((own.agent, own.times) for own in whole for _ in range(own.count))
+    assert played == {("rag", 1): 256, ("rag", 4): 32, ("full_context", 1): 64}
+
+
 def test_a_memory_of_a_keeper_has_two_lines_whoever_had_the_thing():
     task = Chronicle(("two-hop",), tokens=16384).task(5)
     question, memory, keepers = task.questions[0].text, NO_MEMORY, set()
@@ -205,7 +222,7 @@ def test_the_teacher_of_passages_quotes_what_they_say():
             "Of Ada Ash: Ada Ash has moved to Calby. Of Ada Ash: no more."
             " home of Ada Ash: Calby \\boxed{Calby}",
         ),
-        ("Ben Oak", "\\boxed{}"),
+        ("Ben Oak", "\\boxed{Calby}"),  # nothing is said of him: a guess
     ):
         told = f"{PAGE[8:70]}\n\n... It is false that {name} has"
         prompt = f"<problem>\n{asked.format(name)}\n</problem>\n{told}"
@@ -416,6 +433,13 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
     assert len(kept) == 2 and all(
         words[words.index("--model.cache-gib") + 1] == "8.0" for words in kept
     )
+    begun = {words[words.index("--agent") + 1]: words[words.index("--model.path") + 1]
+             for words in asked if "train" in words}  # fmt: skip
+    starts = {name: Path(path).relative_to(tmp_path).name for name, path in begun.items()}
+    baselines = dict.fromkeys(("rag", "full_context"), "warm-baselines")
+    assert starts == {"gated": "warm", **baselines}
+    taught = [words[words.index("--out") + 1] for words in asked if "--memory" in words]
+    assert [Path(path).name for path in taught] == ["warm", "warm-baselines", "warm-babilong"]
     assert {path.name for path in tmp_path.glob("*/done")} == {"done"}
 
 
