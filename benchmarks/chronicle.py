@@ -16,85 +16,30 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import itertools
 import json
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from benchmarks import chronicle_page, chronicle_table
 from benchmarks.chronicle_carry import pack, unpack
+from benchmarks.chronicle_plan import (
+    AS_TRAINED,
+    AT_ONCE,
+    BABILONG,
+    KNOWN,
+    Trained,
+    parse,
+    parts,
+    seeded,
+    trained_agents,
+)
 from benchmarks.squad import RECOLLECT, run, shared_gpu
 
 WARM_UP = (sys.executable, "-m", "benchmarks.chronicle_warm_up")
+PERFECT = (sys.executable, "-m", "benchmarks.chronicle_perfect")
 TABLE = (sys.executable, "-m", "benchmarks.chronicle_table")
-KNOWN = ("overwrite", "count", "two-hop")
-AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")
-BABILONG = ("qa1", "qa2", "qa3")
-AT_ONCE = "warm-baselines"
-"""The warm-up of those that answer in one turn: the same, and then many lessons of that alone."""
-AS_TRAINED = (
-    "gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true", "rag.chunk_size=32",
-)  # fmt: skip
-"""Settings that an evaluation without a run has to be given."""
-PARTS = ("trained", "babilong", "warmed", "bounds", "before")
-"""What is done after the warm-up: agents trained and measured; BABILong; the same agents before
-training; the oracle and the closed book; and the weights as they come."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """An agent that is trained: what it is asked, and its settings for `recollect train`."""
-
-    asked: str
-    """As `recollect eval` names it, without a length."""
-    tasks: tuple[str, ...]
-    agent: tuple[str, ...]
-    start: str = "warm"
-    """The warm-up that it begins with."""
-    places: int = 1
-    """On the GPU, while it is trained: its cache is as many times as large."""
-    seeds: int = 3
-
-
-def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
-    """Return every agent of the plan; all see as many tokens at a time."""
-    memory = ("--agent.max-memory-tokens", str(o.memory))
-    answer = ("--agent.max-answer-tokens", str(o.answer))
-    room = str(256 + o.memory)  # a page and a memory: for the passages, and for words beforehand
-    spoken = ("--agent.max-answer-tokens", room)
-    rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", "32",
-           "--agent.max-context-tokens", room, *spoken)  # fmt: skip
-
-    def asked(kinds: tuple[str, ...], *agent: str, **more: Any) -> Trained:
-        tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
-        return Trained(f"chronicle:{','.join(kinds)}", tasks, agent, **more)
-
-    seeds = dict(itertools.zip_longest(o.agents, o.seeds[: len(o.agents)], fillvalue=o.seeds[-1]))
-
-    known = {
-        "gated": asked(
-            KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
-        ),
-        "rag": asked(KNOWN, *rag, start=AT_ONCE),
-        "full_context": asked(KNOWN, "--agent", "full_context", *spoken, start=AT_ONCE, places=2),
-        "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid", start=AT_ONCE),
-        "fold": asked(KNOWN, *memory, *answer),
-    }
-    return {name: replace(known[name], seeds=seeds[name]) for name in o.agents}
-
-
-def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:
-    """Yield the evaluations of an agent, the longest first: a name, the tasks, how many of each."""
-    if o.longest:
-        yield "longest", f"{asked}@{o.longest}", o.longest_tasks
-    for times in sorted(o.lengths, reverse=True):
-        yield f"{times}x", f"{asked}@{times * o.tokens}", o.n if times <= 8 else o.far
-    if o.control and asked.startswith("chronicle"):
-        yield "shuffled", f"{asked}@{2 * o.tokens}#shuffled", o.n
 
 
 async def in_turn(o: argparse.Namespace, log: Path, *command: object, places: int = 1) -> None:
@@ -205,12 +150,23 @@ async def babilong(o: argparse.Namespace) -> None:
     await untrained(books, "babilong", o.out / "warm-babilong", asked, "gated")
 
 
+async def perfect(o: argparse.Namespace, seed: int) -> None:
+    """Measure what a reader without mistakes could answer; needs no place on the GPU."""
+    sizes = ("--tokens", o.tokens, "--memory", o.memory, "--n", o.n, "--far", o.far)
+    lengths = ("--lengths", *o.lengths, "--seeds", seed)
+    log = o.out / f"perfect-{seed}" / "perfect.log"
+    await run(log, *PERFECT, "--model", o.model, "--out", o.out, *lengths, *sizes)
+
+
 async def everything(o: argparse.Namespace) -> None:
     """Do all that is missing: the warm-ups, then every agent and seed, side by side on the GPU."""
     await warm_ups(o)
     o.places = asyncio.Semaphore(o.at_once)
     trained = trained_agents(o)
     async with asyncio.TaskGroup() as measured:
+        if "perfect" in o.parts:
+            for seed in range(max(agent.seeds for agent in trained.values())):
+                measured.create_task(perfect(o, seed))
         if "trained" in o.parts:
             await train_all(o, trained, measured)
         if "babilong" in o.parts:
@@ -231,12 +187,6 @@ async def everything(o: argparse.Namespace) -> None:
             measured.create_task(untrained(near, "bounds", o.out / AT_ONCE, asked, "oracle"))
         if "before" in o.parts:
             measured.create_task(untrained(near, "before", o.model, asked, *trained))
-
-
-def seeded(trained: dict[str, Trained]) -> Iterator[tuple[str, int]]:
-    """Yield every run: an agent and a seed."""
-    for name, agent in trained.items():
-        yield from ((name, seed) for seed in range(agent.seeds))
 
 
 async def train_all(
@@ -292,42 +242,9 @@ def said(failed: BaseExceptionGroup[BaseException]) -> Iterator[str]:
         yield from said(error) if isinstance(error, BaseExceptionGroup) else (str(error),)
 
 
-def parse(description: str | None = __doc__) -> argparse.Namespace:
-    """Read the command line; the defaults are the plan."""
-    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--data", type=Path, help="holds babilong/, to measure it too")
-    parser.add_argument("--minutes", type=float, help="stop after this time, and pack")
-    parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
-    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="of the plan")
-    numbers = {
-        "steps": 25, "tasks": 64, "group": 8, "tokens": 4096, "n": 86, "far": 43,
-        "longest": 1_000_000, "longest-tasks": 2, "warm-up": 1536, "rank": 0, "memory": 416,
-        "updates": 1, "answer": 384, "val": 96, "curriculum-steps": 10, "concurrency": 512,
-        "at-once": 9, "drafts": 9,
-    }  # fmt: skip
-    for name, value in numbers.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
-    parser.add_argument("--curriculum", type=int, nargs="+", default=(1, 2, 4))
-    parser.add_argument("--seeds", type=int, nargs="+", default=(3,),
-                        help="of each agent in turn; the last number is for the rest")  # fmt: skip
-    parser.add_argument("--lr", type=float, default=2e-5)
-    parser.add_argument("--negative-weight", type=float, default=1.0)
-    parser.add_argument("--warm-lr", type=float, default=4e-4)
-    parser.add_argument("--cache-gib", type=float, default=4.0)
-    parser.add_argument("--no-control", dest="control", action="store_false")
-    options, more = parser.parse_known_args()
-    options.more = more
-    if not options.data:
-        options.parts = [part for part in options.parts if part != "babilong"]
-    return options
-
-
 def main() -> None:
     """Run what is missing, pack, and print what is known."""
-    o = parse()
+    o = parse(__doc__)
     o.out.mkdir(parents=True, exist_ok=True)
     unpack(o.out)
     done = False

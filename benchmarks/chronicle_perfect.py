@@ -17,7 +17,7 @@ from pathlib import Path
 
 import recollect
 from benchmarks import chronicle_table
-from benchmarks.chronicle import KNOWN
+from benchmarks.chronicle_plan import KNOWN
 from benchmarks.chronicle_teacher import Teacher, follow, guess, shown
 from recollect.agents.base import Agent
 from recollect.agents.baselines import FullContextAgent
@@ -70,8 +70,10 @@ def measure(o: argparse.Namespace, tokenizer: Tokenizer, window: int) -> None:
     """Measure every seed and length, with the tasks of the plan."""
     policy = ScriptedPolicy(tokenizer, PerfectReader())
     known = agents(o.memory, o.hybrid)
-    for seed, times in product(range(o.seeds), o.lengths):
+    for seed, times in product(o.seeds, o.lengths):
         folder = o.out / f"perfect-{seed}" / f"{times}x"
+        if (folder / chronicle_table.SCORES).exists():
+            continue
         recollect.evaluate(
             tasks=f"chronicle:{','.join(KNOWN)}@{times * o.tokens}",
             agents={name: known[name] for name in o.agents or known},
@@ -95,7 +97,8 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
     parser.add_argument("--agents", nargs="+", help="all by default")
     parser.add_argument("--hybrid", action="store_true", help="search by meaning too: needs minilm")
-    numbers = {"tokens": 4096, "memory": 416, "n": 86, "far": 43, "seeds": 3}
+    parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2), help="of the tasks")
+    numbers = {"tokens": 4096, "memory": 416, "n": 86, "far": 43}
     for name, value in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     o = parser.parse_args()

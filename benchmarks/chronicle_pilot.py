@@ -14,7 +14,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from benchmarks import chronicle
+from benchmarks import chronicle, chronicle_plan
 from benchmarks.squad import shared_gpu
 
 WAYS: dict[str, dict[str, float]] = {
@@ -30,7 +30,7 @@ async def all_ways(o: argparse.Namespace) -> None:
     """Train every way, side by side; one that breaks does not end the others."""
     await chronicle.warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
     o.places = asyncio.Semaphore(o.at_once)
-    agent = chronicle.trained_agents(o)["gated"]
+    agent = chronicle_plan.trained_agents(o)["gated"]
     runs = [
         chronicle.train(argparse.Namespace(**vars(o) | way), name, agent, 0)
         for name, way in WAYS.items()
@@ -70,7 +70,7 @@ def table(out: Path) -> tuple[str, str]:
 
 def main() -> None:
     """Try all ways, and say which did best."""
-    o = chronicle.parse(__doc__)
+    o = chronicle_plan.parse(__doc__)
     o.out.mkdir(parents=True, exist_ok=True)
     try:
         with shared_gpu(o.out):

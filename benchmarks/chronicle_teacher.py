@@ -49,7 +49,7 @@ def agents(
     """Return what is trained, and on which kinds of question."""
     fold = FoldAgent(None, memory, answer)
     room = 256 + memory  # a page and a memory: for the passages, and for words before an answer
-    rag = RagAgent("bm25", 32, 20, room, room)
+    rag = RagAgent("bm25", 64, 20, room, room)
     return {
         "fold": (fold, KNOWN),
         "fold_blind": (replace(fold, max_memory_tokens=blind_memory), ("blind",)),

@@ -168,7 +168,7 @@ def test_a_reader_without_mistakes_shows_what_a_search_can_find(carried):
     """It answers all that it is shown, so that what is wrong was not found."""
     options = argparse.Namespace(
         out=carried, lengths=(1, 16), agents=("gated", "full_context", "rag_64"), hybrid=False,
-        tokens=4096, memory=2000, n=4, far=1, seeds=1,
+        tokens=4096, memory=2000, n=4, far=1, seeds=(0,),
     )  # fmt: skip
     chronicle_perfect.measure(options, TOKENIZER, 20_000)
     cells = chronicle_table.cells_of(list(chronicle_table.rows(carried)))

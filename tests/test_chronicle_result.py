@@ -21,6 +21,7 @@ from benchmarks import (
     chronicle_carry,
     chronicle_lessons,
     chronicle_pilot,
+    chronicle_plan,
     chronicle_table,
 )
 from benchmarks.babilong_teacher import BabiTeacher
@@ -393,12 +394,12 @@ def test_every_agent_of_the_plan_is_trained_on_what_it_is_measured_on(tmp_path, 
         "1",
     ]
     monkeypatch.setattr(sys, "argv", command)
-    options = chronicle.parse()
+    options = chronicle_plan.parse(chronicle.__doc__)
     assert options.more == ["--optim.eps", "1"]
-    found = chronicle.trained_agents(options)
+    found = chronicle_plan.trained_agents(options)
     assert list(found) == ["gated", "rag", "full_context"]
     assert {agent.asked for agent in found.values()} == {"chronicle:overwrite,count,two-hop"}
-    parts = {name: (sets, n) for name, sets, n in chronicle.parts(options, "chronicle:count")}
+    parts = {name: (sets, n) for name, sets, n in chronicle_plan.parts(options, "chronicle:count")}
     assert next(iter(parts)) == "longest"
     assert parts["1x"] == ("chronicle:count@4096", 86)
     assert parts["32x"] == ("chronicle:count@131072", 43)
@@ -417,7 +418,7 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
     monkeypatch.setattr(chronicle, "run", noted_down)
     words = ["x", "--model", "m", "--out", str(tmp_path), "--data", "d", "--seeds", "2"]
     monkeypatch.setattr(sys, "argv", words)
-    asyncio.run(chronicle.everything(chronicle.parse()))
+    asyncio.run(chronicle.everything(chronicle_plan.parse(chronicle.__doc__)))
     commands = Counter(word for words in asked for word in words if word in ("train", "eval"))
     agents, seeds, lengths = 3, 2, 4
     each = agents * seeds
@@ -429,6 +430,8 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
             sets = words[words.index("--set") + 1 :]
             of = {own.partition(".")[0] for own in sets if not own.startswith("--")}
             assert of <= set(named)
+    readers = [words for words in asked if "benchmarks.chronicle_perfect" in words]
+    assert [words[words.index("--seeds") + 1] for words in readers] == ["0", "1"]
     kept = [words for words in asked if "full_context" in words and "train" in words]
     assert len(kept) == 2 and all(
         words[words.index("--model.cache-gib") + 1] == "8.0" for words in kept
@@ -438,7 +441,7 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
     starts = {name: Path(path).relative_to(tmp_path).name for name, path in begun.items()}
     baselines = dict.fromkeys(("rag", "full_context"), "warm-baselines")
     assert starts == {"gated": "warm", **baselines}
-    taught = [words[words.index("--out") + 1] for words in asked if "--memory" in words]
+    taught = [words[words.index("--out") + 1] for words in asked if "--answer" in words]
     assert [Path(path).name for path in taught] == ["warm", "warm-baselines", "warm-babilong"]
     assert {path.name for path in tmp_path.glob("*/done")} == {"done"}
 
@@ -447,8 +450,8 @@ def test_each_agent_may_have_its_own_number_of_seeds(monkeypatch):
     words = ["x", "--model", "m", "--out", "o", "--agents", "gated", "rag", "fold", "--seeds"]
     for given, runs in ((["2"], [2, 2, 2]), (["3", "1"], [3, 1, 1]), (["1", "2", "3"], [1, 2, 3])):
         monkeypatch.setattr(sys, "argv", [*words, *given])
-        trained = chronicle.trained_agents(chronicle.parse())
-        count = Counter(name for name, _seed in chronicle.seeded(trained))
+        trained = chronicle_plan.trained_agents(chronicle_plan.parse(chronicle.__doc__))
+        count = Counter(name for name, _seed in chronicle_plan.seeded(trained))
         assert [count[name] for name in ("gated", "rag", "fold")] == runs
 
 

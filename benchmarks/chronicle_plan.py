@@ -1,0 +1,114 @@
+"""The plan of benchmarks/chronicle.py: what is trained and measured, and every number of it."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+KNOWN = ("overwrite", "count", "two-hop")
+AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")
+BABILONG = ("qa1", "qa2", "qa3")
+AT_ONCE = "warm-baselines"
+"""The warm-up of those that answer in one turn: the same, and then many lessons of that alone."""
+AS_TRAINED = (
+    "gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true", "rag.chunk_size=64",
+)  # fmt: skip
+"""Settings that an evaluation without a run has to be given."""
+PARTS = ("perfect", "trained", "babilong", "warmed", "bounds", "before")
+"""What is done after the warm-up: a reader without mistakes, beside the rest; agents trained and
+measured; BABILong; the same agents before training; the oracle and the closed book; and the weights
+as they come."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """An agent that is trained: what it is asked, and its settings for `recollect train`."""
+
+    asked: str
+    """As `recollect eval` names it, without a length."""
+    tasks: tuple[str, ...]
+    agent: tuple[str, ...]
+    start: str = "warm"
+    """The warm-up that it begins with."""
+    places: int = 1
+    """On the GPU, while it is trained: its cache is as many times as large."""
+    seeds: int = 3
+
+
+def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
+    """Return every agent of the plan; all see as many tokens at a time."""
+    memory = ("--agent.max-memory-tokens", str(o.memory))
+    answer = ("--agent.max-answer-tokens", str(o.answer))
+    room = str(256 + o.memory)  # a page and a memory: for the passages, and for words beforehand
+    spoken = ("--agent.max-answer-tokens", room)
+    rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", "64",
+           "--agent.max-context-tokens", room, *spoken)  # fmt: skip
+
+    def asked(kinds: tuple[str, ...], *agent: str, **more: Any) -> Trained:
+        tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
+        return Trained(f"chronicle:{','.join(kinds)}", tasks, agent, **more)
+
+    seeds = dict(itertools.zip_longest(o.agents, o.seeds[: len(o.agents)], fillvalue=o.seeds[-1]))
+
+    known = {
+        "gated": asked(
+            KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
+        ),
+        "rag": asked(KNOWN, *rag, start=AT_ONCE),
+        "full_context": asked(KNOWN, "--agent", "full_context", *spoken, start=AT_ONCE, places=2),
+        "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid", start=AT_ONCE),
+        "fold": asked(KNOWN, *memory, *answer),
+    }
+    return {name: replace(known[name], seeds=seeds[name]) for name in o.agents}
+
+
+def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the evaluations of an agent, the longest first: a name, the tasks, how many of each."""
+    if o.longest:
+        yield "longest", f"{asked}@{o.longest}", o.longest_tasks
+    for times in sorted(o.lengths, reverse=True):
+        yield f"{times}x", f"{asked}@{times * o.tokens}", o.n if times <= 8 else o.far
+    if o.control and asked.startswith("chronicle"):
+        yield "shuffled", f"{asked}@{2 * o.tokens}#shuffled", o.n
+
+
+def seeded(trained: dict[str, Trained]) -> Iterator[tuple[str, int]]:
+    """Yield every run: an agent and a seed."""
+    for name, agent in trained.items():
+        yield from ((name, seed) for seed in range(agent.seeds))
+
+
+def parse(description: str | None) -> argparse.Namespace:
+    """Read the command line; the defaults are the plan."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="holds babilong/, to measure it too")
+    parser.add_argument("--minutes", type=float, help="stop after this time, and pack")
+    parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="of the plan")
+    numbers = {
+        "steps": 25, "tasks": 64, "group": 8, "tokens": 4096, "n": 86, "far": 43,
+        "longest": 1_000_000, "longest-tasks": 2, "warm-up": 1536, "rank": 0, "memory": 416,
+        "updates": 1, "answer": 384, "val": 96, "curriculum-steps": 10, "concurrency": 512,
+        "at-once": 9, "drafts": 9,
+    }  # fmt: skip
+    for name, value in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--lengths", type=int, nargs="+", default=(1, 8, 16, 32))
+    parser.add_argument("--curriculum", type=int, nargs="+", default=(1, 2, 4))
+    parser.add_argument("--seeds", type=int, nargs="+", default=(3,),
+                        help="of each agent in turn; the last number is for the rest")  # fmt: skip
+    parser.add_argument("--lr", type=float, default=2e-5)
+    parser.add_argument("--negative-weight", type=float, default=1.0)
+    parser.add_argument("--warm-lr", type=float, default=4e-4)
+    parser.add_argument("--cache-gib", type=float, default=4.0)
+    parser.add_argument("--no-control", dest="control", action="store_false")
+    options, options.more = parser.parse_known_args()
+    if not options.data:
+        options.parts = [part for part in options.parts if part != "babilong"]
+    return options
