@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recollect.agents.base import Agent
+from recollect.agents.base import Agent, bound
 from recollect.agents.baselines import ClosedBookAgent, FullContextAgent, OracleAgent
 from recollect.agents.named import AGENTS, agents
 from recollect.agents.rag import RagAgent
@@ -319,12 +319,12 @@ def test_an_echo_of_the_context_gets_what_it_deserves() -> None:
 
 
 def test_named_agents_share_their_limits() -> None:
-    made = agents(chunk_size=300, max_memory_tokens=50, max_answer_tokens=20, embed=letters)
+    made = agents(chunk_size=300, max_memory_tokens=50, max_answer_tokens=20)
     assert made.keys() == AGENTS.keys()
     assert {a.max_answer_tokens for name, a in made.items() if name != "bank"} == {20}
     assert made["bank"].limits.max_turn_tokens == 50
     assert made["fold"].chunk_size == made["rolling"].chunk_size == 300
-    assert made["rag"].max_context_tokens == 300 and made["rag_hybrid"].embed is letters
+    assert made["rag"].max_context_tokens == 300 and made["rag_hybrid"].mode == "hybrid"
     assert made["fold"].query_aware and not made["fold_blind"].query_aware
 
 
@@ -351,6 +351,6 @@ def test_an_agent_with_an_embedder_is_written_down_the_same_in_every_process():
     async def embed(texts: list[str], kind: str) -> np.ndarray:
         return np.zeros((len(texts), 2))
 
-    bare = {name: repr(agent) for name, agent in agents().items()}
-    for name, agent in agents(embed=embed).items():
-        assert " at 0x" not in repr(agent) and (repr(agent) == bare[name] or name == "bank")
+    for agent in agents().values():
+        ready = bound(agent, Resources(agent, open_embedder=lambda: embed))
+        assert " at 0x" not in repr(ready) and repr(ready) == repr(agent)

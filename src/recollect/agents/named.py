@@ -15,7 +15,6 @@ from recollect.agents.rag import RagAgent
 from recollect.agents.recursive import RecursiveAgent
 from recollect.agents.rolling import RollingAgent
 from recollect.memory.bank_tools import BankTools
-from recollect.memory.store import Embed
 
 PASSAGES = 20
 """RAG shows this many at most, if they fit."""
@@ -25,26 +24,25 @@ def agents(
     chunk_size: int = 5000,
     max_memory_tokens: int = 1024,
     max_answer_tokens: int = 1024,
-    embed: Embed | None = None,
 ) -> dict[str, Agent]:
     """Return every agent with this chunk size and this limit for answers.
 
-    The passages that RAG shows take as much room as a chunk; `embed` is needed for rag_dense and
-    rag_hybrid, and gives the bank its search by meaning.
+    The passages that RAG shows take as much room as a chunk. An embedder is not here: `bind` gives
+    it to those that search by meaning.
     """
     passage = min(256, max(1, chunk_size // 8))  # several fit where the chunks are small, too
     rag = RagAgent("bm25", passage, PASSAGES, chunk_size, max_answer_tokens)
     fold = FoldAgent(chunk_size, max_memory_tokens, max_answer_tokens)
-    tools = BankTools(embedding=embed is not None)
-    bank = BankAgent(chunk_size, max_core_tokens=max_memory_tokens, tools=tools, embed=embed)
+    tools = BankTools(embedding=False)
+    bank = BankAgent(chunk_size, max_core_tokens=max_memory_tokens, tools=tools)
     longest = max(max_memory_tokens, max_answer_tokens)
     return {
         "full_context": FullContextAgent(max_answer_tokens=max_answer_tokens),
         "closed_book": ClosedBookAgent(max_answer_tokens),
         "oracle": OracleAgent(max_answer_tokens),
         "rag": rag,
-        "rag_dense": replace(rag, mode="dense", embed=embed),
-        "rag_hybrid": replace(rag, mode="hybrid", embed=embed),
+        "rag_dense": replace(rag, mode="dense"),
+        "rag_hybrid": replace(rag, mode="hybrid"),
         "fold": fold,
         "fold_blind": replace(fold, query_aware=False),
         "callback": CallbackAgent(chunk_size, max_memory_tokens, max_answer_tokens),

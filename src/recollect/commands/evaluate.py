@@ -30,7 +30,6 @@ from recollect.evaluation.setup import (
     NOTHING_OWN,
     Own,
     default_folder,
-    embeds,
     enter,
     known_agents,
     set_up,
@@ -86,7 +85,7 @@ def evaluate(
         enter(folder, setup, options, opened, command)
         harness = Harness(
             setup.grid,
-            setup.agents,
+            setup.bound,
             opened.models,
             store,
             options.concurrency,
@@ -94,7 +93,7 @@ def evaluate(
             opened.own,
         )
         workers = None
-        alike = own == NOTHING_OWN and not embeds(options) and not opened.own
+        alike = own == NOTHING_OWN and not setup.embeds and not opened.own
         if (count := count_workers(options, opened.facts, alike)) > 1:
             workers = Workers(options, opened.facts, setup.grid, store, count, harness.started)
         shown = {name: first_metric(own, judged=False) for name, own in setup.primary.items()}

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from recollect.agents.base import Agent, bound
-from recollect.agents.resources import Resources
+from recollect.agents.base import Agent
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Tokenizer
 from recollect.concurrency.many import concurrently
@@ -80,6 +79,7 @@ class Harness:
 
     grid: Grid
     agents: Mapping[str, Agent]
+    """With what they need from the run."""
     models: Mapping[str, Model]
     store: Store
     concurrency: int = 32
@@ -97,7 +97,6 @@ class Harness:
             )
         self.started = Started()
         self._texts = Texts(self.grid.families, self.grid.split)
-        self._bound = {name: bound(agent, Resources(agent)) for name, agent in self.agents.items()}
 
     async def run(self, on_episode: OnEpisode = lambda _record: None) -> None:
         """Run what is missing; what another process had finished is not run again."""
@@ -118,7 +117,7 @@ class Harness:
         tokenizers = {role: model.renderer.tokenizer for role, model in speakers.items()}
         models = {role: recorded(model, role, calls) for role, model in speakers.items()}
         size = MemorySize(tokenizers["memory"])
-        rollout = Rollout(self._bound[job.agent], models, size, timeout=self.timeout)
+        rollout = Rollout(self.agents[job.agent], models, size, timeout=self.timeout)
         episode = await rollout.episode(text.task, 0, job.key)
         record = episode_record(job, text, episode, calls, tokenizers)
         record |= {"run": round(self.started.at, 3), "at": round(self.started.now(), 3)}

@@ -65,7 +65,7 @@ class EvalOptions:
     max_memory_tokens: int = 1024
     max_answer_tokens: int = 1024
     embed: str = "minilm"
-    """Embedder of rag_dense and rag_hybrid: minilm, or a sentence-transformers folder."""
+    """Embedder of agents that search by meaning: minilm, or a sentence-transformers folder."""
     set: tuple[str, ...] = ()
     """Settings of single agents: AGENT.FIELD=VALUE, such as fold.order=memory_first."""
     metrics: tuple[str, ...] = ()

@@ -6,15 +6,16 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from recollect import __version__
-from recollect.agents.base import Agent
+from recollect.agents.base import Agent, bound
 from recollect.agents.named import agents
+from recollect.agents.resources import Resources
 from recollect.config.modules import is_named, load
 from recollect.config.overlay import to_table
 from recollect.config.sources import copy_sources, table_of
@@ -26,6 +27,7 @@ from recollect.evaluation.folder import read_config, write_config
 from recollect.evaluation.jobs import Grid
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions, choose_agents, split_names
+from recollect.memory.store import Embed
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.files.columns import Rows
 from recollect.tasks.files.fingerprint import fingerprint
@@ -47,6 +49,11 @@ class Setup:
     specs: dict[str, TaskSpec]
     grid: Grid
     agents: dict[str, Agent]
+    """As the folder describes them."""
+    bound: dict[str, Agent]
+    """The same with what they need: whichever searches by meaning has the embedder."""
+    embeds: bool = False
+    """Whether one of them does."""
 
     @cached_property
     def data(self) -> dict[str, str]:
@@ -96,7 +103,22 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
         if not grid.tasks(name):
             raise UserError(f"{name} has no tasks in its {options.split} split", "build its data")
         first_task(family, 0, options.split)
-    return Setup(specs, grid, chosen)
+    open_embedder = cache(partial(_embedder, options))
+    ready = {
+        name: bound(agent, Resources(agent, open_embedder=open_embedder))
+        for name, agent in chosen.items()
+    }
+    return Setup(specs, grid, chosen, ready, open_embedder.cache_info().currsize > 0)
+
+
+def _embedder(options: EvalOptions) -> Embed:
+    """Open the embedder that is named; refuse one that is not there before anything is run."""
+    from recollect.memory.embeddings.folder import FolderEmbedder
+    from recollect.memory.embeddings.live import LiveEmbedder
+
+    folder = FolderEmbedder(options.embed, "cpu" if options.device == "auto" else options.device)
+    folder.check()
+    return LiveEmbedder(folder)
 
 
 def open_set(spec: TaskSpec, data: Path | None, columns: str = "") -> TaskFamily:
@@ -141,27 +163,9 @@ def _model(named: str) -> str:
 
 def known_agents(options: EvalOptions) -> dict[str, Agent]:
     """Return every agent by name, with the settings that they share."""
-    embed = None
-    if embeds(options):
-        from recollect.memory.embeddings.folder import FolderEmbedder
-        from recollect.memory.embeddings.live import LiveEmbedder
-
-        folder = FolderEmbedder(options.embed, _embed_device(options.device))
-        folder.check()
-        embed = LiveEmbedder(folder)
-    limits = (options.chunk_size, options.max_memory_tokens, options.max_answer_tokens)
-    known = agents(*limits, embed)
+    known = agents(options.chunk_size, options.max_memory_tokens, options.max_answer_tokens)
     named = (name for name in split_names(options.agents) if name not in known)
     return {**known, **{name: starting_point(name).agent for name in named if is_run(name)}}
-
-
-def embeds(options: EvalOptions) -> bool:
-    """Tell whether an agent needs an embedding model."""
-    return not {"rag_dense", "rag_hybrid"}.isdisjoint(split_names(options.agents))
-
-
-def _embed_device(device: str) -> str:
-    return "cpu" if device == "auto" else device
 
 
 def default_folder(options: EvalOptions, setup: Setup, own: Own = NOTHING_OWN) -> Path:
@@ -199,7 +203,7 @@ def enter(
         "split": options.split,
         "temperature": options.temperature,
         "top_p": options.top_p,
-        **({"embed": options.embed} if embeds(options) else {}),
+        **({"embed": options.embed} if setup.embeds else {}),
         **{
             f"model in role {role}": {k: v for k, v in facts.items() if k not in WHEREABOUTS}
             for role, facts in opened.facts.items()

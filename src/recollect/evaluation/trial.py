@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from recollect.agents.base import bound, is_ours
-from recollect.agents.resources import Resources
+from recollect.agents.base import is_ours
 from recollect.config.modules import is_named
 from recollect.errors import UserError, place_of
 from recollect.evaluation.calls import recorded
@@ -35,7 +34,7 @@ async def try_out(setup: Setup, opened: Opened, store: EvaluationFolder) -> None
         if is_ours(agent):
             continue
         models = opened.own.get(name, opened.models)
-        rollout = Rollout(bound(agent, Resources(agent)), models, NoReward(), timeout=TIMEOUT)
+        rollout = Rollout(setup.bound[name], models, NoReward(), timeout=TIMEOUT)
         for set_name, family in setup.grid.families.items():
             job = Job(set_name, name, 0, 0)
             if job.id in store.done:

@@ -82,7 +82,7 @@ def open_harness(start: dict[str, Any], relay: Relay) -> Harness:
             "run the same command again once it is as before",
         )
     models = opened.models
-    harness = Harness(setup.grid, setup.agents, models, relay, timeout=options.timeout)
+    harness = Harness(setup.grid, setup.bound, models, relay, timeout=options.timeout)
     harness.started = Started(*start["started"])
     return harness
 
