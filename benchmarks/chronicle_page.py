@@ -208,6 +208,7 @@ def chosen(out: Path) -> Iterator[Film]:
             film = json.loads(line)
             found.append(film | {"agent": agent, "seed": seed})
     found = [f for f in found if f["kind"] in KINDS and f["length"][:-1].isdigit()]
+    found = [f for f in found if f["agent"].removesuffix(table.WARMED) in table.MEMORIES]
     found = [f for f in found if f["agent"] in table.MEMORIES] or found
     for reasons in WANTED:
         for reason in reasons:

@@ -29,7 +29,9 @@ from recollect.models.tokenizer import load_tokenizer
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.tasks.made.chronicle_reader import Reader, found_statements
 
-WINDOW = 8192
+WINDOW, FILLED, ANSWER, ALOUD = 8192, 7800, 64, 384
+"""Tokens of a prompt and its answer; of passages that fill it; of an answer, and of one that counts
+aloud."""
 PASSAGES = (32, 64, 128, None)
 """Tokens of a passage; None takes whole pages, of 256. A sentence that is cut in two is lost."""
 
@@ -51,18 +53,20 @@ class PerfectReader:
 
 
 def agents(memory: int, hybrid: bool) -> Mapping[str, Agent]:
-    """Return the plan's baselines, RAG with passages of several lengths, and its memory."""
+    """Return the plan's baselines, RAG with passages of several lengths, and its memory.
+
+    RAG shows as much as a memory and a page, as in the plan, and once more all that fits.
+    """
     room = 256 + memory
     found: dict[str, Agent] = {
-        "gated": GatedAgent(None, memory, room, exit_gate=False, lines=True),
-        "full_context": FullContextAgent(max_answer_tokens=room),
+        "gated": GatedAgent(None, memory, ALOUD, exit_gate=False, lines=True),
+        "full_context": FullContextAgent(max_answer_tokens=ANSWER),
     }
-    for size in PASSAGES:
-        rag = RagAgent("bm25", size, 20, room, room)
-        name = f"{size or 'page'}"
-        found[f"rag_{name}"] = rag
-        if hybrid:
-            found[f"rag_hybrid_{name}"] = replace(rag, mode="hybrid")
+    for size, mode in product(PASSAGES, ("bm25", "hybrid") if hybrid else ("bm25",)):
+        rag = RagAgent(mode, size, 20, room, ANSWER)
+        name = f"rag{'_hybrid' if mode == 'hybrid' else ''}_{size or 'page'}"
+        found[name] = rag
+        found[f"{name}_filled"] = replace(rag, top_k=WINDOW, max_context_tokens=FILLED)
     return found
 
 
@@ -70,13 +74,13 @@ def measure(o: argparse.Namespace, tokenizer: Tokenizer, window: int) -> None:
     """Measure every seed and length, with the tasks of the plan."""
     policy = ScriptedPolicy(tokenizer, PerfectReader())
     known = agents(o.memory, o.hybrid)
-    for seed, times in product(o.seeds, o.lengths):
-        folder = o.out / f"perfect-{seed}" / f"{times}x"
+    for seed, times, name in product(o.seeds, o.lengths, o.agents or known):
+        folder = o.out / f"perfect-{seed}" / f"{name}-{times}x"
         if (folder / chronicle_table.SCORES).exists():
             continue
         recollect.evaluate(
             tasks=f"chronicle:{','.join(KNOWN)}@{times * o.tokens}",
-            agents={name: known[name] for name in o.agents or known},
+            agents={name: known[name]},
             model=Model(policy, Renderer(tokenizer), True, window=window),
             n=o.n if times <= 8 else o.far,
             first_seed=seed,

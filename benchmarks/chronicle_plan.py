@@ -16,6 +16,7 @@ AT_ONCE = "warm-baselines"
 """The warm-up of those that answer in one turn: the same, and then many lessons of that alone."""
 AS_TRAINED = (
     "gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true", "rag.chunk_size=64",
+    "rag_hybrid.chunk_size=64",
 )  # fmt: skip
 """Settings that an evaluation without a run has to be given."""
 PARTS = ("perfect", "trained", "babilong", "warmed", "bounds", "before")
@@ -109,6 +110,7 @@ def parse(description: str | None) -> argparse.Namespace:
     parser.add_argument("--cache-gib", type=float, default=4.0)
     parser.add_argument("--no-control", dest="control", action="store_false")
     options, options.more = parser.parse_known_args()
-    if not options.data:
+    if not options.data and "babilong" in options.parts:
+        print("BABILong is left out: name the folder that holds babilong/ with --data")
         options.parts = [part for part in options.parts if part != "babilong"]
     return options
