@@ -29,6 +29,7 @@ from benchmarks.chronicle_plan import (
     AT_ONCE,
     BABILONG,
     KNOWN,
+    NAMED,
     Trained,
     parse,
     parts,
@@ -112,10 +113,22 @@ async def untrained(
 ) -> None:
     """Measure weights that no reward has changed: as they come, or after a warm-up."""
     limits = ("--chunk-size", 256 + o.memory, "--max-memory-tokens", o.memory)
-    sets = [own for own in AS_TRAINED if own.partition(".")[0] in agents]
+    named = {own: NAMED.get(own, own) for own in agents}
+    parted = [own.partition(".") for own in AS_TRAINED]
+    sets = [f"{named[of]}.{setting}" for of, _, setting in parted if of in named]
     same = ("--set", *sets) if sets else ()
     book = ("--closed-book",) if closed_book else ("--no-closed-book",)
-    agent = ("--agents", *agents, "--model", model, *limits, "--first-seed", seed, *book, *same)
+    agent = (
+        "--agents",
+        *named.values(),
+        "--model",
+        model,
+        *limits,
+        "--first-seed",
+        seed,
+        *book,
+        *same,
+    )
     await measure(o, o.out / f"{name}-{seed}", asked, *agent)
 
 
@@ -133,7 +146,7 @@ async def warm_ups(o: argparse.Namespace) -> None:
     await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
     starts = {agent.start for agent in trained_agents(o).values()}
     if AT_ONCE in starts or "bounds" in o.parts:
-        agents = ("--agents", "rag", "full_context", "--shares", 1, 0.25)
+        agents = ("--agents", "rag", "full_context", "rag_window", "--shares", 1, 0.25, 0.125)
         tasks = ("--tasks", 8 * o.warm_up // 3, "--lr", o.warm_lr / 2)
         await warm_up(o, AT_ONCE, o.out / "warm", *agents, *tasks)
     if "babilong" in o.parts:
@@ -189,7 +202,8 @@ async def everything(o: argparse.Namespace) -> None:
         if "bounds" in o.parts:
             measured.create_task(untrained(near, "bounds", o.out / AT_ONCE, asked, "oracle"))
         if "before" in o.parts:
-            measured.create_task(untrained(near, "before", o.model, asked, *trained))
+            plain = [name for name in trained if name not in NAMED]
+            measured.create_task(untrained(near, "before", o.model, asked, *plain))
 
 
 async def train_all(

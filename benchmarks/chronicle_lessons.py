@@ -37,7 +37,7 @@ FIRST = 1_000_000
 """The first training task of the warm-up: runs begin with 0 and never come here."""
 _WORD = re.compile(r"[A-Z]\w+")
 _NAMES = re.compile(r"[A-Z]\w+ [A-Z]\w+|(?<=keeper of the )\w+ \w+")
-BASELINES = ("rag", "full_context")
+BASELINES = ("rag", "full_context", "rag_window")
 """Agents that answer in one turn: of theirs, every text makes one lesson."""
 TOGETHER = 32
 """Tasks of one job."""
@@ -194,6 +194,9 @@ def jobs(o: argparse.Namespace) -> tuple[list[Job], list[Job]]:
             whole.append(job)
             if name.startswith("babilong"):  # facts are few: of pages without any, half is learned
                 whole[-1] = replace(job, times=1 + first // TOGETHER % 2, shares=(1.0, 0.5))
+                continue
+            if name == "rag_window":  # at 1x it shows the whole text, as full_context does
+                whole[-1] = replace(job, times=4)
                 continue
             if name != "full_context" and (first // TOGETHER) % 4 == 0:
                 whole.append(replace(job, first=first + o.tasks, count=TOGETHER // 2, times=4))

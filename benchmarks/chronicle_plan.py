@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 KNOWN = ("overwrite", "count", "two-hop")
-AGENTS = ("gated", "rag", "full_context", "rag_hybrid", "fold")
+AGENTS = ("gated", "rag", "rag_window", "full_context", "rag_hybrid", "fold")
 BABILONG = ("qa1", "qa2", "qa3")
 AT_ONCE = "warm-baselines"
 """The warm-up of those that answer in one turn: the same, and then many lessons of that alone."""
 AS_TRAINED = (
     "gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true", "rag.chunk_size=64",
-    "rag_hybrid.chunk_size=64",
+    "rag_hybrid.chunk_size=64", "rag_window.chunk_size=64", "rag_window.top_k=8192",
+    "rag_window.max_context_tokens=7000",
 )  # fmt: skip
 """Settings that an evaluation without a run has to be given."""
+NAMED = {"rag_window": "rag"}
+"""What `recollect eval` calls an agent, if not by the plan's name."""
 PARTS = ("perfect", "trained", "babilong", "warmed", "bounds", "before")
 """What is done after the warm-up: a reader without mistakes, beside the rest; agents trained and
 measured; BABILong; the same agents before training; the oracle and the closed book; and the weights
@@ -41,7 +44,11 @@ class Trained:
 
 
 def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
-    """Return every agent of the plan; all see as many tokens at a time."""
+    """Return every agent of the plan.
+
+    All see as many tokens at a time, but for those with a whole window: full_context the text's
+    two ends, rag_window all the passages that fit.
+    """
     memory = ("--agent.max-memory-tokens", str(o.memory))
     answer = ("--agent.max-answer-tokens", str(o.answer))
     room = str(256 + o.memory)  # a page and a memory: for the passages, and for words beforehand
@@ -60,6 +67,16 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
             KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
         ),
         "rag": asked(KNOWN, *rag, start=AT_ONCE),
+        "rag_window": asked(
+            KNOWN,
+            *rag,
+            "--agent.top-k",
+            "8192",
+            "--agent.max-context-tokens",
+            "7000",
+            start=AT_ONCE,
+            places=2,
+        ),
         "full_context": asked(KNOWN, "--agent", "full_context", *spoken, start=AT_ONCE, places=2),
         "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid", start=AT_ONCE),
         "fold": asked(KNOWN, *memory, *answer),
@@ -90,7 +107,7 @@ def parse(description: str | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", type=Path, help="holds babilong/, to measure it too")
     parser.add_argument("--minutes", type=float, help="stop after this time, and pack")
-    parser.add_argument("--agents", nargs="+", default=AGENTS[:3], choices=AGENTS)
+    parser.add_argument("--agents", nargs="+", default=AGENTS[:4], choices=AGENTS)
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="of the plan")
     numbers = {
         "steps": 25, "tasks": 64, "group": 8, "tokens": 4096, "n": 86, "far": 43,

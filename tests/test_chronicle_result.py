@@ -165,13 +165,14 @@ def test_a_baseline_learns_from_all_that_it_is_shown():
     assert len(groups) == 9 and not all(group[0].reward for group in groups)
     assert len(lessons(job, MODEL)) == 9
     o = argparse.Namespace(
-        model=Path(), agents=("rag", "full_context"), shares=(1, 0.25), tasks=256, memory=1,
-        blind_memory=1, answer=1, unchanged=(0.3, 0.2), seed=0, data=Path(),
+        model=Path(), agents=("rag", "full_context", "rag_window"), shares=(1, 0.25, 0.5),
+        tasks=256, memory=1, blind_memory=1, answer=1, unchanged=(0.3, 0.2), seed=0, data=Path(),
     )  # fmt: skip
     short, whole = chronicle_lessons.jobs(o)
     assert not short and not any(own.only_letters for own in whole)
     played = Counter((own.agent, own.times) for own in whole for _ in range(own.count))
-    assert played == {("rag", 1): 256, ("rag", 4): 32, ("full_context", 1): 64}
+    assert played == {("rag", 1): 256, ("rag", 4): 32, ("full_context", 1): 64,
+                      ("rag_window", 4): 128}  # fmt: skip
 
 
 def test_a_memory_of_a_keeper_has_two_lines_whoever_had_the_thing():
@@ -397,7 +398,7 @@ def test_every_agent_of_the_plan_is_trained_on_what_it_is_measured_on(tmp_path, 
     options = chronicle_plan.parse(chronicle.__doc__)
     assert options.more == ["--optim.eps", "1"]
     found = chronicle_plan.trained_agents(options)
-    assert list(found) == ["gated", "rag", "full_context"]
+    assert list(found) == ["gated", "rag", "rag_window", "full_context"]
     assert {agent.asked for agent in found.values()} == {"chronicle:overwrite,count,two-hop"}
     parts = {name: (sets, n) for name, sets, n in chronicle_plan.parts(options, "chronicle:count")}
     assert next(iter(parts)) == "longest"
@@ -420,7 +421,7 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", words)
     asyncio.run(chronicle.everything(chronicle_plan.parse(chronicle.__doc__)))
     commands = Counter(word for words in asked for word in words if word in ("train", "eval"))
-    agents, seeds, lengths = 3, 2, 4
+    agents, seeds, lengths = 4, 2, 4
     each = agents * seeds
     measured = each * (lengths + 2) + each * (lengths + 1) + 3 + 2  # BABILong; bounds and before
     assert commands == {"train": each, "eval": measured}
@@ -430,6 +431,8 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
             sets = words[words.index("--set") + 1 :]
             of = {own.partition(".")[0] for own in sets if not own.startswith("--")}
             assert of <= set(named)
+    wide = [words for words in asked if "rag.max_context_tokens=7000" in words]
+    assert len(wide) == seeds * (lengths + 1) and all("rag_window" not in own for own in wide)
     readers = [words for words in asked if "benchmarks.chronicle_perfect" in words]
     assert [words[words.index("--seeds") + 1] for words in readers] == ["0", "1"]
     kept = [words for words in asked if "full_context" in words and "train" in words]
