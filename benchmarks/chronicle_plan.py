@@ -16,7 +16,7 @@ AT_ONCE = "warm-baselines"
 """The warm-up of those that answer in one turn: the same, and then many lessons of that alone."""
 AS_TRAINED = (
     "gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true", "rag.chunk_size=64",
-    "rag_hybrid.chunk_size=64", "rag_window.chunk_size=64", "rag_window.top_k=8192",
+    "rag_hybrid.chunk_size=64", "rag_window.chunk_size=none", "rag_window.top_k=8192",
     "rag_window.max_context_tokens=7000",
 )  # fmt: skip
 """Settings that an evaluation without a run has to be given."""
@@ -55,6 +55,8 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
     spoken = ("--agent.max-answer-tokens", room)
     rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", "64",
            "--agent.max-context-tokens", room, *spoken)  # fmt: skip
+    wide = ("--agent.chunk-size", "None", "--agent.top-k", "8192",
+            "--agent.max-context-tokens", "7000")  # fmt: skip
 
     def asked(kinds: tuple[str, ...], *agent: str, **more: Any) -> Trained:
         tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
@@ -67,16 +69,7 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
             KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
         ),
         "rag": asked(KNOWN, *rag, start=AT_ONCE),
-        "rag_window": asked(
-            KNOWN,
-            *rag,
-            "--agent.top-k",
-            "8192",
-            "--agent.max-context-tokens",
-            "7000",
-            start=AT_ONCE,
-            places=2,
-        ),
+        "rag_window": asked(KNOWN, *rag, *wide, start=AT_ONCE, places=2),
         "full_context": asked(KNOWN, "--agent", "full_context", *spoken, start=AT_ONCE, places=2),
         "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid", start=AT_ONCE),
         "fold": asked(KNOWN, *memory, *answer),

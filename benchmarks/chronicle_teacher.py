@@ -60,7 +60,7 @@ def agents(
         ),
         "full_context": (FullContextAgent(max_answer_tokens=room), KNOWN),
         "rag": (rag, KNOWN),
-        "rag_window": (replace(rag, top_k=8192, max_context_tokens=7000), KNOWN),
+        "rag_window": (replace(rag, chunk_size=None, top_k=8192, max_context_tokens=7000), KNOWN),
     }
 
 
