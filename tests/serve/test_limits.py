@@ -298,6 +298,20 @@ def test_idle_connections_make_room_for_new_ones(model):
     connected(model, work, connections=20)
 
 
+def test_a_connection_outlasts_the_time_that_clients_keep_it(model):
+    """A client forgets an idle connection after 5 s: it must not find it closed just before."""
+
+    async def work(open_, server: Serving):
+        reader, writer = await open_()
+        for wait in (6.0, 0.0):
+            writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            await reader.readuntil(b"}")
+            await asyncio.sleep(wait)
+
+    connected(model, work)
+
+
 def test_connections_with_a_request_are_not_closed_for_new_ones(model):
     async def work(open_, server: Serving):
         end, service = server.service.engine.model.tokenizer.end_ids, server.service

@@ -23,6 +23,9 @@ from recollect.serve.listening import BACKLOG
 from recollect.serve.settings import ServeConfig
 
 MAX_HEAD = 1 << 15
+KEPT_ALIVE = 75
+"""Seconds before a connection without requests is closed. Clients (httpx, and so openai's) give
+theirs up after 5: a server that closes at the same moment loses their next request."""
 ACCEPTED = 32
 """Connections accepted before requests have their turn; see `BACKLOG` too."""
 
@@ -68,6 +71,7 @@ async def listening(
             backlog=ACCEPTED,
             access_log=False,
             server_header=False,
+            timeout_keep_alive=KEPT_ALIVE,
             timeout_graceful_shutdown=int(config.drain),
         )
     )
