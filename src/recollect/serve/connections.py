@@ -17,6 +17,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from recollect.serve.settings import RequestLimits
 
+KEPT_ALIVE = 75
+"""Seconds before a connection without requests is closed. Clients (httpx, and so openai's) give
+theirs up after 5: a server that closes at the same moment loses their next request."""
 SPARE_FILES = 64
 """Open files that are not connections."""
 READ = 1 << 14

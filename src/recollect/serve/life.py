@@ -17,15 +17,12 @@ from starlette.types import ASGIApp
 from recollect.files import write_text
 from recollect.foreign import shown
 from recollect.runs.stopping import STOPS
-from recollect.serve.connections import connection_type
+from recollect.serve.connections import KEPT_ALIVE, connection_type
 from recollect.serve.freed import keep_giving_back
 from recollect.serve.listening import BACKLOG
 from recollect.serve.settings import ServeConfig
 
 MAX_HEAD = 1 << 15
-KEPT_ALIVE = 75
-"""Seconds before a connection without requests is closed. Clients (httpx, and so openai's) give
-theirs up after 5: a server that closes at the same moment loses their next request."""
 ACCEPTED = 32
 """Connections accepted before requests have their turn; see `BACKLOG` too."""
 

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from recollect.errors import UserError
 from recollect.foreign import one_line, shown
 from recollect.runs.stopping import STOPS, status_of
-from recollect.serve.connections import connection_type
+from recollect.serve.connections import KEPT_ALIVE, connection_type
 from recollect.serve.listening import LOCAL_NAMES, is_loopback
 from recollect.serve.settings import RequestLimits
 from recollect.serve.web import host_of
@@ -157,6 +157,7 @@ def serving(answers: Answers, listener: socket.socket, key: str = "") -> Iterato
         log_level="error",
         access_log=False,
         server_header=False,
+        timeout_keep_alive=KEPT_ALIVE,
         timeout_graceful_shutdown=2,
     )
     server = _Server(config)
