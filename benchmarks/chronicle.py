@@ -26,10 +26,10 @@ from benchmarks import chronicle_page, chronicle_table
 from benchmarks.chronicle_carry import pack, unpack
 from benchmarks.chronicle_plan import (
     AS_TRAINED,
-    AT_ONCE,
     BABILONG,
+    BASELINE_WARM_UP,
+    EVALUATED_AS,
     KNOWN,
-    NAMED,
     Trained,
     parse,
     parts,
@@ -113,22 +113,13 @@ async def untrained(
 ) -> None:
     """Measure weights that no reward has changed: as they come, or after a warm-up."""
     limits = ("--chunk-size", 256 + o.memory, "--max-memory-tokens", o.memory)
-    named = {own: NAMED.get(own, own) for own in agents}
-    parted = [own.partition(".") for own in AS_TRAINED]
-    sets = [f"{named[of]}.{setting}" for of, _, setting in parted if of in named]
+    named = {own: EVALUATED_AS.get(own, own) for own in agents}
+    sets = [f"{named[own]}.{field}={value}".lower()
+            for own in agents for field, value in AS_TRAINED.get(own, {}).items()]  # fmt: skip
     same = ("--set", *sets) if sets else ()
     book = ("--closed-book",) if closed_book else ("--no-closed-book",)
-    agent = (
-        "--agents",
-        *named.values(),
-        "--model",
-        model,
-        *limits,
-        "--first-seed",
-        seed,
-        *book,
-        *same,
-    )
+    chosen = ("--agents", *named.values(), "--model", model, "--first-seed", seed)
+    agent = (*chosen, *limits, *book, *same)
     await measure(o, o.out / f"{name}-{seed}", asked, *agent)
 
 
@@ -145,10 +136,10 @@ async def warm_ups(o: argparse.Namespace) -> None:
     """Teach the forms that are used: of chronicles, and from there of baselines and BABILong."""
     await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
     starts = {agent.start for agent in trained_agents(o).values()}
-    if AT_ONCE in starts or "bounds" in o.parts:
+    if BASELINE_WARM_UP in starts or "bounds" in o.parts:
         agents = ("--agents", "rag", "full_context", "rag_window", "--shares", 1, 0.25, 0.125)
         tasks = ("--tasks", 8 * o.warm_up // 3, "--lr", o.warm_lr / 2)
-        await warm_up(o, AT_ONCE, o.out / "warm", *agents, *tasks)
+        await warm_up(o, BASELINE_WARM_UP, o.out / "warm", *agents, *tasks)
     if "babilong" in o.parts:
         agents = ("--agents", *(f"babilong_{kind}" for kind in BABILONG), "--shares", 1, 1, 1)
         tasks = ("--tasks", 3 * o.warm_up // 16, "--lr", o.warm_lr / 2, "--data", o.data)
@@ -168,10 +159,7 @@ async def perfect(o: argparse.Namespace, seed: int) -> None:
     sizes = ("--tokens", o.tokens, "--memory", o.memory, "--n", o.n, "--far", o.far)
     lengths = ("--lengths", *o.lengths, "--seeds", seed)
     log = o.out / f"perfect-{seed}" / "perfect.log"
-    try:
-        await run(log, *PERFECT, "--model", o.model, "--out", o.out, *lengths, *sizes)
-    except RuntimeError as error:  # the GPU goes on without it
-        print(error, flush=True)
+    await run(log, *PERFECT, "--model", o.model, "--out", o.out, *lengths, *sizes)
 
 
 async def everything(o: argparse.Namespace) -> None:
@@ -179,10 +167,10 @@ async def everything(o: argparse.Namespace) -> None:
     await warm_ups(o)
     o.places = asyncio.Semaphore(o.at_once)
     trained = trained_agents(o)
+    most = max(agent.seeds for agent in trained.values()) if "perfect" in o.parts else 0
+    # Outside of the group: what fails without a GPU does not stop what needs one.
+    readers = [asyncio.create_task(perfect(o, seed)) for seed in range(most)]
     async with asyncio.TaskGroup() as measured:
-        if "perfect" in o.parts:
-            for seed in range(max(agent.seeds for agent in trained.values())):
-                measured.create_task(perfect(o, seed))
         if "trained" in o.parts:
             await train_all(o, trained, measured)
         if "babilong" in o.parts:
@@ -200,10 +188,13 @@ async def everything(o: argparse.Namespace) -> None:
         # What comes out of weights that know no form is long, and worth little beyond 1x.
         near = argparse.Namespace(**vars(o) | {"lengths": (1,), "longest": 0, "control": False})
         if "bounds" in o.parts:
-            measured.create_task(untrained(near, "bounds", o.out / AT_ONCE, asked, "oracle"))
+            measured.create_task(
+                untrained(near, "bounds", o.out / BASELINE_WARM_UP, asked, "oracle")
+            )
         if "before" in o.parts:
-            plain = [name for name in trained if name not in NAMED]
+            plain = [name for name in trained if name not in EVALUATED_AS]
             measured.create_task(untrained(near, "before", o.model, asked, *plain))
+    await asyncio.gather(*readers)
 
 
 async def train_all(

@@ -12,15 +12,20 @@ from typing import Any
 KNOWN = ("overwrite", "count", "two-hop")
 AGENTS = ("gated", "rag", "rag_window", "full_context", "rag_hybrid", "fold")
 BABILONG = ("qa1", "qa2", "qa3")
-AT_ONCE = "warm-baselines"
+BASELINE_WARM_UP = "warm-baselines"
 """The warm-up of those that answer in one turn: the same, and then many lessons of that alone."""
-AS_TRAINED = (
-    "gated.chunk_size=none", "gated.exit_gate=false", "gated.lines=true", "rag.chunk_size=64",
-    "rag_hybrid.chunk_size=64", "rag_window.chunk_size=none", "rag_window.top_k=8192",
-    "rag_window.max_context_tokens=7000",
-)  # fmt: skip
+PASSAGE = 64
+"""Tokens of a passage of RAG, with which a perfect reader answers most."""
+WIDE: dict[str, int | None] = {"chunk_size": None, "top_k": 8192, "max_context_tokens": 7000}
+"""RAG that fills the window, with whole pages."""
+AS_TRAINED: dict[str, dict[str, object]] = {
+    "gated": {"chunk_size": None, "exit_gate": False, "lines": True},
+    "rag": {"chunk_size": PASSAGE},
+    "rag_hybrid": {"chunk_size": PASSAGE},
+    "rag_window": {**WIDE},
+}
 """Settings that an evaluation without a run has to be given."""
-NAMED = {"rag_window": "rag"}
+EVALUATED_AS = {"rag_window": "rag"}
 """What `recollect eval` calls an agent, if not by the plan's name."""
 PARTS = ("perfect", "trained", "babilong", "warmed", "bounds", "before")
 """What is done after the warm-up: a reader without mistakes, beside the rest; agents trained and
@@ -53,10 +58,10 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
     answer = ("--agent.max-answer-tokens", str(o.answer))
     room = str(256 + o.memory)  # a page and a memory: for the passages, and for words beforehand
     spoken = ("--agent.max-answer-tokens", room)
-    rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", "64",
+    rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", str(PASSAGE),
            "--agent.max-context-tokens", room, *spoken)  # fmt: skip
-    wide = ("--agent.chunk-size", "None", "--agent.top-k", "8192",
-            "--agent.max-context-tokens", "7000")  # fmt: skip
+    wide = [word for name, value in WIDE.items()
+            for word in (f"--agent.{name.replace('_', '-')}", str(value))]  # fmt: skip
 
     def asked(kinds: tuple[str, ...], *agent: str, **more: Any) -> Trained:
         tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
@@ -68,10 +73,12 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
         "gated": asked(
             KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
         ),
-        "rag": asked(KNOWN, *rag, start=AT_ONCE),
-        "rag_window": asked(KNOWN, *rag, *wide, start=AT_ONCE, places=2),
-        "full_context": asked(KNOWN, "--agent", "full_context", *spoken, start=AT_ONCE, places=2),
-        "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid", start=AT_ONCE),
+        "rag": asked(KNOWN, *rag, start=BASELINE_WARM_UP),
+        "rag_window": asked(KNOWN, *rag, *wide, start=BASELINE_WARM_UP, places=2),
+        "full_context": asked(
+            KNOWN, "--agent", "full_context", *spoken, start=BASELINE_WARM_UP, places=2
+        ),
+        "rag_hybrid": asked(KNOWN, *rag, "--agent.mode", "hybrid", start=BASELINE_WARM_UP),
         "fold": asked(KNOWN, *memory, *answer),
     }
     return {name: replace(known[name], seeds=seeds[name]) for name in o.agents}

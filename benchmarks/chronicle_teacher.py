@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from benchmarks.chronicle_plan import PASSAGE, WIDE
 from recollect.agents.base import Agent
 from recollect.agents.baselines import FullContextAgent
 from recollect.agents.fold import FoldAgent
@@ -49,7 +50,7 @@ def agents(
     """Return what is trained, and on which kinds of question."""
     fold = FoldAgent(None, memory, answer)
     room = 256 + memory  # a page and a memory: for the passages, and for words before an answer
-    rag = RagAgent("bm25", 64, 20, room, room)
+    rag = RagAgent("bm25", PASSAGE, 20, room, room)
     return {
         "fold": (fold, KNOWN),
         "fold_blind": (replace(fold, max_memory_tokens=blind_memory), ("blind",)),
@@ -60,7 +61,7 @@ def agents(
         ),
         "full_context": (FullContextAgent(max_answer_tokens=room), KNOWN),
         "rag": (rag, KNOWN),
-        "rag_window": (replace(rag, chunk_size=None, top_k=8192, max_context_tokens=7000), KNOWN),
+        "rag_window": (replace(rag, **WIDE), KNOWN),
     }
 
 
