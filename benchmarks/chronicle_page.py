@@ -64,7 +64,8 @@ def sections(out: Path, pictures: Sequence[str]) -> Iterator[str]:
     for name in pictures:
         told = "over the steps of training" if "learning" in name else "over the length"
         yield from (f"![Accuracy {told}](../images/{name})", "")
-    yield from (held_out(out), "") if training(out) else ()
+    yield from (held_out(out), "", rewards(out), "") if training(out) else ()
+    yield from ("### By seed", "", by_seed(out), "")
     yield from ("### Films", "", RULE, "")
     for found in chosen(out):
         yield from (*shown_film(found), "")
@@ -152,6 +153,39 @@ def held_out(out: Path) -> str:
     for run, own in known.items():
         cells = (f"{own[step]:.3f}" if step in own else "" for step in steps)
         lines.append(f"| {run} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def rewards(out: Path) -> str:
+    """Write rewards as means of five steps, and how many groups differed, a row for every run."""
+    lines = ["| | reward, means of five steps | groups whose rewards differ, first and last |"]
+    lines += ["|---|---|---|"]
+    for run, rows in (own for runs in training(out).values() for own in runs):
+        steps = [row for row in rows if "reward/mean" in row]
+        fives = [steps[i : i + 5] for i in range(0, len(steps), 5)]
+        said = " ".join(f"{_mean(five, 'reward/mean'):.3f}" for five in fives)
+        mixed = [f"{_mean(five, 'groups/mixed'):.2f}" for five in (fives[0], fives[-1])]
+        lines.append(f"| {run} | {said} | {', '.join(mixed)} |")
+    return "\n".join(lines)
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    return sum(row.get(name, 0.0) for row in rows) / len(rows)
+
+
+def by_seed(out: Path) -> str:
+    """Write the accuracy of every trained memory, a row for every kind and seed."""
+    found = [row for row in table.rows(out) if row["agent"] in table.MEMORIES]
+    seeds = sorted({row["seed"] for row in found})
+    order = sorted({row["length"] for row in found}, key=table.length_order)
+    lines = [f"| kind | agent | {' | '.join(order)} |", "|---|---|" + "---|" * len(order)]
+    for kind in KINDS:
+        for seed in seeds:
+            cells = table.cells_of([row for row in found if row["seed"] == seed])
+            for agent in dict.fromkeys(agent for agent, _, _ in cells):
+                own = (cells.get((agent, kind, length)) for length in order)
+                shown = " | ".join(f"{table.accuracy(c)[0]:.3f}" if c else "" for c in own)
+                lines.append(f"| {kind} | {agent}-{seed} | {shown} |")
     return "\n".join(lines)
 
 

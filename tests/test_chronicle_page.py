@@ -147,6 +147,8 @@ def test_the_page_is_made_from_what_is_carried(carried, tmp_path):
     assert "| overwrite | best baseline, trained |  | 1.000 (full_context) |  |  |  |" in said
     assert "| two-hop | gated | 8x | 6 | 0.000 | 1.000 | 0.000 | 0.000 | 0.000 |" in said
     assert "| gated-1 | 0.500 | 0.750 |" in said
+    assert "| gated-1 | 0.525 | 0.00, 0.00 |" in said
+    assert "| overwrite | gated-0 | 0.667 | 1.000 |" in said
     for name, lines in (("learning", 6), ("lengths", 3)):
         drawn = ElementTree.fromstring((docs / "images" / f"chronicle-{name}.svg").read_text())
         assert f"../images/chronicle-{name}.svg" in said

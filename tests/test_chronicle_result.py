@@ -449,6 +449,23 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.glob("*/done")} == {"done"}
 
 
+def test_a_reader_that_fails_stops_nothing_else_and_is_not_forgotten(tmp_path, monkeypatch):
+    trained: list[str] = []
+
+    async def failing(log: Path, *command: object) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if "benchmarks.chronicle_perfect" in command:
+            raise RuntimeError("no tokenizer")
+        await asyncio.sleep(0)
+        trained.extend(["x"] * ("train" in command))
+
+    monkeypatch.setattr(chronicle, "run", failing)
+    monkeypatch.setattr(sys, "argv", ["x", "--model", "m", "--out", str(tmp_path), "--seeds", "1"])
+    with pytest.raises(RuntimeError, match="no tokenizer"):
+        asyncio.run(chronicle.everything(chronicle_plan.parse(chronicle.__doc__)))
+    assert len(trained) == 4 == len(list(tmp_path.glob("*/done")))
+
+
 def test_each_agent_may_have_its_own_number_of_seeds(monkeypatch):
     words = ["x", "--model", "m", "--out", "o", "--agents", "gated", "rag", "fold", "--seeds"]
     for given, runs in ((["2"], [2, 2, 2]), (["3", "1"], [3, 1, 1]), (["1", "2", "3"], [1, 2, 3])):
