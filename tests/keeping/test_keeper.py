@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 
 import pytest
 
@@ -11,6 +12,7 @@ from recollect.agents.fold import FoldAgent
 from recollect.agents.function import as_agent
 from recollect.agents.gated import GatedAgent
 from recollect.agents.rolling import RollingAgent
+from recollect.config.modules import load
 from recollect.errors import UserError
 from recollect.keeping.keeper import Keeper, memory_from, memory_record, memory_text
 from recollect.keeping.shelf import Shelf
@@ -149,6 +151,17 @@ def test_every_agent_with_a_memory_can_keep():
         )
         restored = memory_from(memory_record(kept.memory), agent)
         assert restored.snapshot() == kept.memory.snapshot()
+
+
+def test_the_memory_of_a_function_that_was_edited_is_another(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.modules", {**sys.modules})
+    monkeypatch.setattr("sys.path", [*sys.path])
+    file = tmp_path / "edited_reader.py"
+    file.write_text("async def read(task, chats, memory):\n    return ['one']\n")
+    agent = as_agent(load("edited_reader:read", tmp_path))
+    first, again = (keeper(Shelf(), agent=agent)[0].root for _ in range(2))
+    file.write_text("async def read(task, chats, memory):\n    return ['two']\n")
+    assert keeper(Shelf(), agent=agent)[0].root != first == again
 
 
 def test_an_agent_that_keeps_nothing_is_refused():

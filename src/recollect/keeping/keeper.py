@@ -24,7 +24,7 @@ from recollect.agents.base import (
 from recollect.agents.reading import UNKNOWN_PROBLEM, tokenizer_of
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency.many import apart
-from recollect.config.sources import sources
+from recollect.config.stored import own_sources
 from recollect.errors import UserError, boundary
 from recollect.files import plain
 from recollect.foreign import storable
@@ -177,7 +177,7 @@ class Keeper:
     def __post_init__(self) -> None:
         check_keeps(self.agent)
         if not self.root:
-            code = [source.sha256 for source in sources([self.agent])]
+            code = [source.sha256 for source in own_sources(self.agent)]
             self.root = digest(repr(self.agent), self.identity, *code)
         tokenizer = tokenizer_of(self._chats("count"), "memory")
         self.count: Count = lambda text: len(tokenizer.encode(text))
