@@ -202,18 +202,21 @@ class DecodePlan:
         kv_heads = key.shape[0]
         # (B, Hkv, Hq per Hkv, D)
         query = query.transpose(0, 1).reshape(size, kv_heads, -1, query.shape[-1])
-        scores = _scores(heads, query, keys[:size, :, :end])
-        scores.masked_fill_(self._hidden_in(heads.window)[:, None, None], float("-inf"))
-        if not self.groups:
-            out = scores.softmax(-1).to(values.dtype) @ values[:size, :, :end]
-        else:
-            out = self._with_blocks(heads, query, scores, values[:size, :, :end])
+        keys, values = keys[:size, :, :end], values[:size, :, :end]
+        hidden = self._hidden_in(heads.window)[:, None, None]
+        if self.groups or query.is_cuda or heads.softcap:
+            scores = _scores(heads, query, keys).masked_fill_(hidden, float("-inf"))
+            out = self._weighed(heads, query, scores, values)
+        else:  # as many products of a row as there are sequences and heads: one kernel does them
+            out = masked_attention(heads, query.to(keys), keys, values, ~hidden)
         return out.reshape(size, -1, value.shape[-1])
 
-    def _with_blocks(
+    def _weighed(
         self, heads: Heads, query: torch.Tensor, scores: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
-        """Merge what a sequence sees in its block with what it sees in its slot."""
+        """Merge what a sequence sees in its block, if it has one, with what is in its slot."""
+        if not self.groups:
+            return scores.softmax(-1).to(values.dtype) @ values
         total = scores.logsumexp(-1, keepdim=True)
         out = (scores - total).exp().to(values.dtype) @ values
         for block, base, rows in self.groups:
