@@ -127,3 +127,17 @@ def test_help_names_every_verb_and_preset(capsys):
     assert tuple(ALL_PRESETS) == PRESETS
     assert all(f"recollect {verb} " in out for verb in VERBS)
     assert all(name in out for name in PRESETS)
+
+
+def test_an_interrupt_of_an_import_cannot_be_dropped(tmp_path):
+    """numpy and torch drop one while they are imported, and then cannot be loaded."""
+    file = tmp_path / "library.py"
+    file.write_text(
+        "import signal\n"
+        "try:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    pass\n"
+        "async def agent(task, chats, memory):\n    return ['none']\n"
+    )
+    command = [sys.executable, "-m", "recollect", "train", "demo", "--agent", "library:agent"]
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "recollect: stopped\n")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from recollect.commands.verbs import VERBS
 from recollect.errors import UserError, place_of
 from recollect.foreign import shown
-from recollect.runs.stopping import Interrupts
+from recollect.runs.stopping import STOPPED, Interrupts
 
 PRESETS = (
     *("demo", "recall", "ledger", "hotpotqa", "squad", "chronicle", "bank", "curator", "locomo"),
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _flush()
         return status
     except KeyboardInterrupt as error:
-        print("recollect: stopped", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         _discard(error)
         return interrupts.status
     except OSError as error:

@@ -5,7 +5,9 @@ A process that was asked to stop ends with the status 128 + the signal's number,
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ from recollect.concurrency.stop import Handler, Interrupted, Stop
 T = TypeVar("T")
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPED = "recollect: stopped"
+"""What a command says that was interrupted."""
 
 
 def status_of(number: int) -> int:
@@ -53,14 +57,36 @@ class Interrupts:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         """Listen while the block runs; it sees a KeyboardInterrupt."""
-        with heard(self._interrupt, (signal.SIGTERM, signal.SIGHUP)):
+        default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        with (
+            heard(self._interrupt, (signal.SIGTERM, signal.SIGHUP)),
+            heard(self._raise, (signal.SIGINT,) if default else ()),
+        ):
             yield
+
+    def _raise(self, _number: int, frame: FrameType | None) -> None:
+        """Interrupt; while something is imported, end at once.
+
+        Libraries drop exceptions there, and then cannot be loaded, or end Python themselves.
+        """
+        if signal.getsignal(signal.SIGINT) == self._raise and _imports(frame):
+            sys.stderr.write(f"{STOPPED}\n")
+            sys.stderr.flush()
+            os._exit(self.status)
+        raise KeyboardInterrupt
 
     def _interrupt(self, number: int, _frame: FrameType | None) -> None:
         self._number = number
         if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background process
             raise Interrupted
         signal.raise_signal(signal.SIGINT)  # whoever listens to it, an event loop too
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Tell whether an import is under way."""
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
 
 
 class Stopping:
