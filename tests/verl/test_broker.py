@@ -40,6 +40,8 @@ class Worker:
         if close:
             trial.close()
         self.trial = trial
+        # A word to the broker is not waited for; those of one process arrive in order.
+        ray.get(self.line.broker.runs.remote())
         return trial.namespace, self.line.owner, os.getpid()
 
     def file(self) -> int:
