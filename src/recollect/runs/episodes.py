@@ -16,7 +16,6 @@ from typing import Any
 from recollect.errors import UserError
 from recollect.files import loads, plain
 from recollect.foreign import redact
-from recollect.runs.shape import wrong_episode
 from recollect.types import Context, Episode, Failure, MemoryOp, Question, Task, Turn
 
 _MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError)
@@ -103,6 +102,8 @@ def _context_record(context: Context, decode: Decode | None) -> dict[str, Any]:
 
 def episode_of(record: dict[str, Any]) -> Episode:
     """Return the episode of a record."""
+    from recollect.runs.shape import wrong_episode  # brings pydantic, which is slow to import
+
     if found := wrong_episode(record):
         raise ValueError(found)
     task = record["task"]

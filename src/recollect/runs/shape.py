@@ -15,12 +15,9 @@ Number = Annotated[float, Field(strict=True)]
 
 
 class Shape(BaseModel):
-    """Some names of an object and the types behind them; others may be there too.
+    """Some names of an object and the types behind them; others may be there too."""
 
-    What checks them is built when it is first needed: most commands read no episode.
-    """
-
-    model_config = ConfigDict(extra="ignore", protected_namespaces=(), defer_build=True)
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
 
 class QuestionShape(Shape):
