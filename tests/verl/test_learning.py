@@ -15,7 +15,7 @@ from recollect.runs.episodes import read_episodes
 from recollect.runs.run import read_metrics
 from tests.support.cluster import run
 
-STEPS = 18
+STEPS = 24
 
 
 @pytest.fixture(scope="module")
