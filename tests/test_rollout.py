@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +20,7 @@ from recollect.memory.text import TextMemory
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.answers import AnswerReward
 from recollect.rewards.base import Score
-from recollect.rollout import Group, Rollout
+from recollect.rollout import Group, Rollout, unawaited
 from recollect.seeds import derive
 from recollect.types import Completion, Failure, Question, Sampling, Task
 from tests.support.bytes_tokenizer import END, ByteTokenizer
@@ -453,3 +455,27 @@ def test_concurrently_keeps_order_and_takes_nothing():
 
     assert asyncio.run(concurrently(after(i) for i in (5, 0, 3))) == [5, 0, 3]
     assert asyncio.run(concurrently([])) == []
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_reply_that_was_never_awaited_is_freed_in_silence(frozen):
+    """Also one that only the collector finds; and it keeps nothing from the collector."""
+
+    async def reply() -> None:
+        pass
+
+    gc.unfreeze()
+    if frozen:
+        gc.freeze()
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with unawaited():
+                circle: list[object] = [reply()]
+                circle.append(circle)
+                del circle
+            gc.collect()
+        assert not said
+        assert bool(gc.get_freeze_count()) == frozen
+    finally:
+        gc.unfreeze()

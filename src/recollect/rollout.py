@@ -223,8 +223,8 @@ def unawaited() -> Iterator[None]:
 
     The collector looks only through what is new: torch and transformers take it 0.3 s.
     """
-    keeps = gc.get_freeze_count()
-    if not keeps:
+    frozen = gc.get_freeze_count() > 0
+    if not frozen:
         gc.freeze()
     try:
         with warnings.catch_warnings():
@@ -232,5 +232,5 @@ def unawaited() -> Iterator[None]:
             yield
             gc.collect()
     finally:
-        if not keeps:
+        if not frozen:
             gc.unfreeze()

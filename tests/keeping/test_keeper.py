@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 
 import pytest
 
@@ -19,6 +18,7 @@ from recollect.keeping.shelf import Shelf
 from recollect.keeping.windows import Item, pack, pieces
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.types import Question
+from tests.support.own import MINE, own_folder
 
 count = len
 
@@ -154,14 +154,11 @@ def test_every_agent_with_a_memory_can_keep():
 
 
 def test_the_memory_of_a_function_that_was_edited_is_another(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.modules", {**sys.modules})
-    monkeypatch.setattr("sys.path", [*sys.path])
-    file = tmp_path / "edited_reader.py"
-    file.write_text("async def read(task, chats, memory):\n    return ['one']\n")
-    agent = as_agent(load("edited_reader:read", tmp_path))
-    first, again = (keeper(Shelf(), agent=agent)[0].root for _ in range(2))
-    file.write_text("async def read(task, chats, memory):\n    return ['two']\n")
-    assert keeper(Shelf(), agent=agent)[0].root != first == again
+    with own_folder(tmp_path, monkeypatch):
+        agent = as_agent(load("mine:two_pass"))
+        first, again = (keeper(Shelf(), agent=agent)[0].root for _ in range(2))
+        (tmp_path / "mine.py").write_text(MINE.replace("max_tokens=64", "max_tokens=63"))
+        assert keeper(Shelf(), agent=agent)[0].root != first == again
 
 
 def test_an_agent_that_keeps_nothing_is_refused():
