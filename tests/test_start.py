@@ -15,6 +15,7 @@ from recollect.cli import PRESETS, main
 from recollect.commands.data.verbs import VERBS as DATA_VERBS
 from recollect.commands.verbs import VERBS
 from recollect.config.presets import PRESETS as ALL_PRESETS
+from tests.support.warm import hear_signals
 
 SOURCE = Path(__file__).parent.parent / "src"
 START = "import sys; from recollect.__main__ import main; print('up', flush=True); sys.exit(main())"
@@ -139,5 +140,12 @@ def test_an_interrupt_of_an_import_cannot_be_dropped(tmp_path):
     )
     command = [sys.executable, "-m", "recollect", "train", "demo", "--agent", "library:agent"]
     environment = os.environ | {"PYTHONPATH": str(SOURCE)}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        preexec_fn=hear_signals,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "recollect: stopped\n")
