@@ -19,7 +19,7 @@ import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 
 from benchmarks import chronicle_page, chronicle_table
@@ -43,12 +43,13 @@ PERFECT = (sys.executable, "-m", "benchmarks.chronicle_perfect")
 TABLE = (sys.executable, "-m", "benchmarks.chronicle_table")
 
 
-async def in_turn(o: argparse.Namespace, log: Path, *command: object, places: int = 1) -> None:
-    """Run one command when places on the GPU are free: a program takes about 13 GiB of it."""
-    async with contextlib.AsyncExitStack() as taken:
-        for _ in range(min(places, o.at_once)):
-            await taken.enter_async_context(o.places)
-        await run(log, *command)
+async def apart(o: argparse.Namespace, work: Coroutine[None, None, None]) -> None:
+    """Do a part of the plan; if it fails, say so, and leave the others alone."""
+    try:
+        await work
+    except* RuntimeError as failed:
+        o.failed = True
+        print("\n".join(said(failed)), flush=True)
 
 
 async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: object) -> None:
@@ -58,18 +59,19 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
         out = folder / name
         if (out / "scores.jsonl").exists():
             return
-        await in_turn(
-            o, folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data",
-            o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1, "--max-answer-tokens",
-            256 + o.memory, "--metrics", "boxed_exact_match", "--concurrency", o.concurrency,
-            "--cache-gib", o.cache_gib, "--drafts", o.drafts, "--out", out, "--retry-failed",
-            *arguments,
-        )  # fmt: skip
+        async with o.places:
+            await run(
+                folder / f"{name}.log", *RECOLLECT, "eval", "--tasks", sets, "--data",
+                o.data or "data", "--n", n, "--temperature", 0, "--top-p", 1,
+                "--max-answer-tokens", 256 + o.memory, "--metrics", "boxed_exact_match",
+                "--concurrency", o.concurrency, "--cache-gib", o.cache_gib, "--drafts", o.drafts,
+                "--out", out, "--retry-failed", *arguments,
+            )  # fmt: skip
         await run(folder / f"{name}-scores.log", *TABLE, out, o.tokens)
 
-    async with asyncio.TaskGroup() as group:
-        for own in parts(o, asked):
-            group.create_task(part(*own))
+    ended = await asyncio.gather(*(part(*own) for own in parts(o, asked)), return_exceptions=True)
+    for error in filter(None, ended):
+        raise error
 
 
 async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> None:
@@ -77,8 +79,8 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
     folder = o.out / f"{name}-{seed}"
     if (folder / "done").exists():
         return
-    await in_turn(
-        o, folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
+    await run(
+        folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
         "--model.path", o.out / agent.start, "--model.lora.rank", o.rank, "--seed", seed,
         "--model.drafts", o.drafts, "--steps", o.steps, "--optim.lr", o.lr, "--rollout.tasks",
         o.tasks, "--rollout.n", o.group, "--updates-per-step", o.updates, "--optim.warmup-steps", 8,
@@ -86,7 +88,7 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
         "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
         "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
         "--save-freq", 5, "--keep", 1, "--model.cache-gib", agent.places * o.cache_gib,
-        "--folder", folder, "--token-budget", 1 << 15, *o.more, places=agent.places,
+        "--folder", folder, "--token-budget", 1 << 15, *o.more,
     )  # fmt: skip
 
 
@@ -121,6 +123,14 @@ async def untrained(
     chosen = ("--agents", *named.values(), "--model", model, "--first-seed", seed)
     agent = (*chosen, *limits, *book, *same)
     await measure(o, o.out / f"{name}-{seed}", asked, *agent)
+
+
+async def warmed(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> None:
+    """Measure an agent before reward, with what that seed of it is asked after."""
+    folder = f"{name}{chronicle_table.WARMED_FOLDER}"
+    known = argparse.Namespace(**vars(o) | {"longest": 0})
+    start = o.out / agent.start
+    await untrained(known, folder, start, agent.asked, name, seed=seed, closed_book=False)
 
 
 async def warm_up(o: argparse.Namespace, name: str, model: Path, *arguments: object) -> None:
@@ -165,35 +175,30 @@ async def perfect(o: argparse.Namespace, seed: int) -> None:
 async def everything(o: argparse.Namespace) -> None:
     """Do all that is missing: the warm-ups, then every agent and seed, side by side on the GPU."""
     await warm_ups(o)
-    o.places = asyncio.Semaphore(o.at_once)
     trained = trained_agents(o)
+    # A program takes about 13 GiB of the GPU. Those that train never wait for those that measure.
+    training = max(agent.seeds * agent.places for agent in trained.values())
+    kept = min(training, o.at_once - 1) if "trained" in o.parts else 0
+    o.places = asyncio.Semaphore(o.at_once - kept)
     most = max(agent.seeds for agent in trained.values()) if "perfect" in o.parts else 0
     # Outside of the group: what fails without a GPU does not stop what needs one.
     readers = [asyncio.create_task(perfect(o, seed)) for seed in range(most)]
     async with asyncio.TaskGroup() as measured:
-        if "trained" in o.parts:
-            await train_all(o, trained, measured)
         if "babilong" in o.parts:
-            measured.create_task(babilong(o))
+            measured.create_task(apart(o, babilong(o)))
             await asyncio.sleep(0)
+        await train_all(o, trained, measured)
+        for _ in range(kept):
+            o.places.release()
         asked = f"chronicle:{','.join(KNOWN)}"
-        if "warmed" in o.parts:  # with what every seed of a trained agent is asked
-            for name, seed in seeded(trained):
-                folder = f"{name}{chronicle_table.WARMED_FOLDER}"
-                known = argparse.Namespace(**vars(o) | {"longest": 0})
-                start = o.out / trained[name].start
-                own = untrained(known, folder, start, asked, name, seed=seed, closed_book=False)
-                measured.create_task(own)
-                await asyncio.sleep(0)
         # What comes out of weights that know no form is long, and worth little beyond 1x.
         near = argparse.Namespace(**vars(o) | {"lengths": (1,), "longest": 0, "control": False})
         if "bounds" in o.parts:
-            measured.create_task(
-                untrained(near, "bounds", o.out / BASELINE_WARM_UP, asked, "oracle")
-            )
+            taught = o.out / BASELINE_WARM_UP
+            measured.create_task(apart(o, untrained(near, "bounds", taught, asked, "oracle")))
         if "before" in o.parts:
             plain = [name for name in trained if name not in EVALUATED_AS]
-            measured.create_task(untrained(near, "before", o.model, asked, *plain))
+            measured.create_task(apart(o, untrained(near, "before", o.model, asked, *plain)))
     await asyncio.gather(*readers)
 
 
@@ -208,11 +213,14 @@ async def train_all(
     for name in (*trained, ""):
         runs = [(o, own, trained[own], seed) for own, seed in seeded(trained) if own == name]
         async with asyncio.TaskGroup() as group:
-            for own in runs:
-                group.create_task(train(*own))
-            await asyncio.sleep(0)
             for own in before:
-                measured.create_task(measure_run(*own))
+                if "trained" in o.parts:
+                    measured.create_task(apart(o, measure_run(*own)))
+                if "warmed" in o.parts:
+                    measured.create_task(apart(o, warmed(*own)))
+            for own in runs:
+                if "trained" in o.parts:
+                    group.create_task(apart(o, train(*own)))
         before = runs
 
 
@@ -255,7 +263,7 @@ def main() -> None:
     o = parse(__doc__)
     o.out.mkdir(parents=True, exist_ok=True)
     unpack(o.out)
-    done = False
+    done, o.failed = False, False
     try:
         with shared_gpu(o.out), contextlib.suppress(KeyboardInterrupt):
             done = asyncio.run(in_time(o))
@@ -268,7 +276,7 @@ def main() -> None:
         print(chronicle_table.markdown(o.out))
         print(chronicle_page.short(o.out), chronicle_page.losses(o.out), sep="\n\n")
         print(f"with curves and films: {chronicle_page.write(o.out, o.out / 'page')}")
-    sys.exit(0 if done else 1)
+    sys.exit(0 if done and not o.failed else 1)
 
 
 if __name__ == "__main__":
