@@ -182,6 +182,16 @@ def rewarded(cells: Cells) -> list[Comparison]:
     return compared(cells, pairs, [name for name in lengths if name != "shuffled"])
 
 
+def together(cells: Cells) -> Cells:
+    """Put the kinds together that trained memories are asked, where all of them were measured."""
+    kinds = {kind for agent, kind, _ in cells if agent in MEMORIES}
+    return {
+        (agent, "all kinds", length): [r for k in kinds for r in cells[agent, k, length]]
+        for agent, _, length in cells
+        if all((agent, kind, length) in cells for kind in kinds)
+    }
+
+
 def compared(
     cells: Cells, pairs: Sequence[tuple[str, str]], lengths: Sequence[str]
 ) -> list[Comparison]:
@@ -235,6 +245,7 @@ def markdown(out: Path) -> str:
     for title, tested in (
         ("Comparisons, corrected", comparisons(cells)),
         ("What reward added, corrected", rewarded(cells)),
+        ("What reward added, kinds together, corrected", rewarded(together(cells))),
     ):
         if not tested:
             continue

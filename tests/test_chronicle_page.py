@@ -190,6 +190,25 @@ def test_a_reader_without_mistakes_shows_what_a_search_can_find(carried):
     )
 
 
+def test_kinds_are_put_together_where_all_were_measured():
+    """What reward added may be clear over all kinds, though in each of them it is not."""
+
+    def cell(kind: str, *scores: float) -> list[dict[str, object]]:
+        return [{"seed": 0, "item": f"{kind}{i}", "task": f"{kind}{i}", "score": score}
+                for i, score in enumerate(scores)]  # fmt: skip
+
+    before = "gated" + chronicle_table.WARMED
+    cells = {("gated, babilong", "qa1", "1x"): cell("qa1", 1.0)}
+    for kind in ("count", "overwrite"):
+        cells["gated", kind, "1x"] = cell(kind, *[1.0] * 4)
+        cells[before, kind, "1x"] = cell(kind, *[0.0] * 4)
+    cells["gated", "count", "8x"] = cells[before, "count", "8x"] = cell("count", 1.0)
+    both = chronicle_table.rewarded(chronicle_table.together(cells))
+    assert [row[:4] for row in both] == [("all kinds", "1x", "gated", before)]
+    alone = chronicle_table.rewarded(cells)
+    assert both[0][4][0] == 1.0 and both[0][4][3] < 0.05 < min(row[4][3] for row in alone)
+
+
 def test_a_page_keeps_what_people_wrote(carried, tmp_path):
     page = tmp_path / "results" / "chronicle.md"
     page.parent.mkdir()
