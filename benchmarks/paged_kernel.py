@@ -1,5 +1,7 @@
 """The sampler's kernels on a GPU beside plain torch: how far they are off, for odd shapes too.
 
+Then what a layer's attention takes where siblings begin alike: read for each, and read once.
+
     python benchmarks/paged_kernel.py
 
 With TRITON_INTERPRET=1 and `--device cpu` the same runs, slowly, without a GPU.
@@ -8,12 +10,16 @@ With TRITON_INTERPRET=1 and `--device cpu` the same runs, slowly, without a GPU.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import torch
 
 from recollect.models.attention import Heads, masked_attention
 from recollect.sampler.paged_kernels import attend_runs, attend_tokens
+from recollect.sampler.prefixes import SharedRows
 
 PAGE, PAGES, TILE = 32, 80, 64
 
@@ -35,6 +41,26 @@ CASES = (
     Case(4, 4, 32, window=20),
     Case(8, 2, 80, softcap=30.0),
     Case(8, 4, 256, window=100, softcap=50.0),
+)
+
+
+@dataclass(frozen=True)
+class Siblings:
+    """Running sequences of groups, each group with a beginning of its own."""
+
+    name: str
+    case: Case
+    groups: int
+    siblings: int
+    shared: int
+    own: int
+
+
+SIBLINGS = (
+    Siblings("135M, fold", CASES[0], 64, 16, 896, 160),
+    Siblings("135M, whole window", CASES[0], 64, 8, 7040, 160),
+    Siblings("7B, chunk first", CASES[1], 8, 16, 5056, 1600),
+    Siblings("7B, memory first", CASES[1], 8, 16, 64, 6592),
 )
 
 
@@ -118,6 +144,52 @@ def off_runs(case: Case, heads: Heads, dtype: torch.dtype, device: str, tile: in
     return worst
 
 
+def time_siblings(some: Siblings, device: str) -> tuple[float, float, float]:
+    """Return milliseconds of a layer, read for each and read once, and how far these differ."""
+    case, rows = some.case, some.groups * some.siblings
+    first, rest = some.shared // PAGE, -(-some.own // PAGE)
+    count = some.groups * first + rows * rest
+    numbers = torch.randperm(count, device=device).int()
+    begun = numbers[: some.groups * first].view(some.groups, 1, first)
+    begun = begun.expand(-1, some.siblings, -1).reshape(rows, first)
+    pages = torch.cat((begun, numbers[some.groups * first :].view(rows, rest)), 1).contiguous()
+    begin = torch.arange(rows, device=device) * pages.shape[1]
+    lengths = torch.full((rows,), some.shared + some.own - 1, device=device)
+    shape = (count * PAGE, case.heads, case.width)
+    keys, values = (torch.randn(shape, device=device, dtype=torch.bfloat16) for _ in range(2))
+    query = torch.randn(rows, case.q_heads, case.width, device=device, dtype=torch.bfloat16)
+    common = np.where(np.arange(rows) % some.siblings, some.shared, 0)
+    tiles = SharedRows(rows, case.q_heads // case.heads, torch.device(device))
+    found = tiles.find(common, lengths.cpu().numpy())
+    if found:
+        tiles.load(found)
+    heads = Heads(0, case.width**-0.5)
+    ways = (None, tiles.of(rows) if found else None)
+    outs, times = [], []
+    for shared in ways:
+        run = partial(attend_tokens, heads, query, keys, values, pages.flatten(), begin, lengths,
+                      PAGE, shared)  # fmt: skip
+        outs.append(run())
+        times.append(milliseconds(run))
+    return times[0], times[1], float((outs[0].float() - outs[1].float()).abs().max())
+
+
+def milliseconds(run: Callable[[], object], times: int = 50) -> float:
+    """Return how long one call takes on a GPU, without what the host adds to each."""
+    graph = torch.cuda.CUDAGraph()
+    run()
+    with torch.cuda.graph(graph):
+        run()
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    graph.replay()
+    began.record()
+    for _ in range(times):
+        graph.replay()
+    ended.record()
+    torch.cuda.synchronize()
+    return began.elapsed_time(ended) / times
+
+
 def main() -> None:
     """Check all cases and print one table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -143,6 +215,14 @@ def main() -> None:
             worst[name] = max(worst.get(name, 0.0), *errors)
     for name, off in worst.items():
         print(f"figure | largest error of {len(CASES)} cases, {name} | {off:.1e} | plain attention")
+    if not whole:
+        return
+    print(f"\n{'siblings':22}{'for each':>12}{'once':>12}{'ratio':>8}{'apart':>10}")
+    for some in SIBLINGS:
+        each, once, off = time_siblings(some, options.device)
+        print(f"{some.name:22}{each:9.3f} ms{once:9.3f} ms{each / once:7.2f}x{off:10.1e}")
+        print(f"figure | attention to siblings, {some.name} | {each / once:.2f}x | read for each")
+        assert off < 0.05, "shared keys are off"
 
 
 if __name__ == "__main__":

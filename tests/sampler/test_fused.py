@@ -18,7 +18,13 @@ from recollect.models.model import LoadedModel, ModelConfig, load_model
 from recollect.sampler import choice
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.fused import FusedLayer, FusedModel, fused, known
-from recollect.sampler.fused_trial import fused_or_own, layers_off, picks_off, tried
+from recollect.sampler.fused_trial import (
+    fused_or_own,
+    layers_off,
+    picks_off,
+    shares_or_not,
+    tried,
+)
 from recollect.sampler.paged import PagedPolicy
 from recollect.sampler.paged_attention import PagedCache, PromptPlan, TokenPlan
 from tests.sampler.test_paged import assert_alike, families, paged_policy, run
@@ -266,14 +272,32 @@ def test_what_fails_is_not_used_and_said(tmp_path, monkeypatch):
     assert fused_or_own(model) == (model, "layers are not fused (no such kernel)")
 
 
+def test_siblings_keys_are_read_for_each_where_reading_them_once_is_off(tmp_path, monkeypatch):
+    model = loaded(tmp_path)
+    assert shares_or_not(model) == (True, "")
+    look, shared = TokenPlan.look, []
+
+    def other(plan: TokenPlan, heads: Any, query: torch.Tensor) -> torch.Tensor:
+        found = look(plan, heads, query)
+        if plan.shared:
+            shared.append(plan.shared.tokens.tolist())
+            found[-1] += 0.5  # of one sequence of 21
+        return found
+
+    monkeypatch.setattr(TokenPlan, "look", other)
+    works, why = shares_or_not(model)
+    assert not works and "siblings' keys are read for each (attention is off by" in why
+    assert shared == [[256] * 18 + [0] * 3]
+
+
 def test_a_model_that_is_compiled_is_not_compiled_for_nothing(tmp_path):
     model = loaded(tmp_path)
     compiled: list[int] = []
     for layer in model.network.get_decoder().layers:
         layer.forward = lambda *_given, **_more: compiled.append(1)
-    ours, quick, notes = tried(model)
-    assert isinstance(ours, FusedModel) and quick and not notes
-    assert len(keys_of(ours)) == 2
+    works = tried(model)
+    assert isinstance(works.network, FusedModel) and works.quick and works.shares
+    assert not works.notes and len(keys_of(works.network)) == 2
     assert not compiled
 
 

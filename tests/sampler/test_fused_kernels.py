@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -14,11 +15,14 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is made, Triton's own too
 pytest.importorskip("triton")
 
-from recollect.sampler import fused, fused_kernels, fused_parts
+from recollect.models.attention import Heads
+from recollect.sampler import fused, fused_kernels, fused_parts, paged_kernels
 from recollect.sampler.fused_trial import layers_off
-from recollect.sampler.paged_kernels import join_splits
+from recollect.sampler.paged_attention import PagedCache, TokenPlan
+from recollect.sampler.paged_kernels import attend_tokens, join_splits
 from recollect.sampler.pick import pick
 from recollect.sampler.pick_kernels import quick_pick
+from recollect.sampler.prefixes import Shared, SharedRows
 from tests.sampler.test_fused import fused_model, loaded, read
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -102,6 +106,60 @@ def test_parts_of_a_sequence_are_joined(rows, splits, heads, width, dtype):
     expected = (out * total.softmax(1)[..., None]).sum(1)
     found = join_splits(out, total, dtype)
     torch.testing.assert_close(found, expected.to(dtype), **near(dtype))
+
+
+@pytest.mark.parametrize("q_heads, kv_heads, width, tiles, dtype, softcap", [
+    (6, 2, 16, 3, HALF, None), (14, 2, 20, 4, WHOLE, 5.0), (1, 1, 32, 2, WHOLE, None),
+])  # fmt: skip
+def test_keys_that_are_shared_are_read_once_to_the_same_end(
+    q_heads, kv_heads, width, tiles, dtype, softcap, monkeypatch
+):
+    """Two groups of siblings, the larger in two tiles, a lone sequence, and padding."""
+    monkeypatch.setattr(paged_kernels, "PROGRAMS", 64)  # enough for a few parts each
+    size, groups, padding = 32, ((22, 4), (1, 3), (3, 2)), 2
+    rows = sum(count for count, _ in groups) + padding
+    table, lengths, common, fresh = [], [], [], iter(range(1, 400))
+    for count, same in groups:
+        begun = [next(fresh) for _ in range(same)]
+        for i in range(count):
+            table.append([*begun, next(fresh), next(fresh)])
+            lengths.append(size * same + (7 * i) % 60)
+            common.append(size * same if i else 0)
+    held = np.array([len(own) for own in table])
+    begin = np.append(np.cumsum(held) - held, [held.sum()] * padding)
+    pages = torch.tensor([*chain(*table), 0], dtype=torch.int32, device=DEVICE)
+    cache = PagedCache(1, random(kv_heads, 1, width, dtype=dtype), 400, size)
+    cache.table.copy_(random(*cache.table.shape))
+    query = random(rows, q_heads, width, dtype=dtype)
+    shared = SharedRows(rows, q_heads // kv_heads, torch.device(DEVICE))
+    found = shared.find(np.array(common), np.array(lengths))
+    assert found is not None and found[1].shape[1] == tiles
+    shared.load(found)
+    heads = Heads(0, width**-0.5, softcap=softcap)
+    there = [torch.tensor(x, device=DEVICE) for x in (begin, [*lengths, *[0] * padding])]
+    tables = cache.keys(0), cache.values(0)
+
+    def seen(some: Shared | None, **window: int) -> torch.Tensor:
+        own = Heads(0, width**-0.5, softcap=softcap, **window)
+        return attend_tokens(own, query, *tables, pages, *there, size, some)
+
+    expected = TokenPlan(cache, pages, *there)
+    plain = masked(expected, heads, query)
+    tolerance = dict(rtol=0, atol=0.01 if dtype == HALF else 1e-5)
+    torch.testing.assert_close(seen(shared.of(rows)), plain, **tolerance)
+    torch.testing.assert_close(seen(None), plain, **tolerance)
+    # A window hides some of what is shared: every sequence then reads for itself.
+    torch.testing.assert_close(seen(shared.of(rows), window=70), seen(None, window=70))
+    shared.blank()
+    torch.testing.assert_close(seen(shared.of(rows)), plain, **tolerance)
+
+
+def masked(plan: TokenPlan, heads: Heads, query: torch.Tensor) -> torch.Tensor:
+    """Attend as plain torch does, wherever the tables are."""
+    cache = PagedCache(1, plan.cache.keys(0)[:1].transpose(0, 1).cpu(), 1, plan.cache.size)
+    cache.table = plan.cache.table.cpu()
+    own = TokenPlan(cache, plan.pages.cpu(), plan.begin.cpu(), plan.lengths.cpu())
+    return own.look(heads, query.cpu()).to(query.device)
 
 
 def test_a_whole_model_with_kernels_computes_what_its_own_layers_do(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from recollect.sampler.graphs import Graphs, rounded
 from recollect.sampler.history import History
 from recollect.sampler.paged_attention import PagedCache, TokenPlan
 from recollect.sampler.pick import Way, pick
+from recollect.sampler.prefixes import SharedRows
 
 
 class Decoder:
@@ -27,6 +28,7 @@ class Decoder:
         steps: int,
         history: History | None = None,
         quick: bool = False,
+        shared: SharedRows | None = None,
     ) -> None:
         if steps > cache.size:
             raise ValueError("a burst is no longer than a page: padding has one to itself")
@@ -38,6 +40,8 @@ class Decoder:
         """Keeps what is drawn, for those who draft from it."""
         self.quick = quick
         """Whether our own kernels pick tokens, where they can."""
+        self.shared = shared
+        """Where it is put what sequences begin with alike, if that is read once."""
         device = cache.device
         self._graphs = Graphs() if device.type == "cuda" else None
         self._rows = rows
@@ -54,36 +58,43 @@ class Decoder:
         """
         count, steps = len(rows.ids), len(rows.uniform)
         size = rounded(count, self.max_rows)
-        name = (size, rows.way)
-        self.record(size, rows.way)
+        tiles = self.shared.find(rows.common, rows.lengths) if self.shared else None
+        shares = tiles is not None
+        self.record(size, rows.way, shares)
         self._rows.load(rows, size, at, newest)
+        if self.shared and tiles:
+            self.shared.load(tiles)
         self._step.zero_()
         began = started(self.cache.device)
         for _ in range(steps):
             if self._graphs:
-                self._graphs.replay(name)
+                self._graphs.replay((size, rows.way, shares))
             else:
-                self._extend(size, rows.way)
+                self._extend(size, rows.way, shares)
         tokens_KB = self._tokens[:steps, :count]
         if self.history:
             slots_B, even_B = self._rows.ints.there[3, :count], self._step.expand(count)
             self.history.append(slots_B, tokens_KB.T, even_B)
         return fetched(tokens_KB, self._logprobs[:steps, :count], began)
 
-    def record(self, size: int, way: Way) -> None:
+    def record(self, size: int, way: Way, shares: bool = False) -> None:
         """Record a step of this many rows, if steps are recorded."""
         if self._graphs:
-            self._graphs.record((size, way), lambda: self._extend(size, way), self._blank)
+            name = (size, way, shares)
+            self._graphs.record(name, lambda: self._extend(size, way, shares), self._blank)
 
     def _blank(self) -> None:
         self._rows.blank()
         self._step.zero_()
+        if self.shared:
+            self.shared.blank()
 
-    def _extend(self, size: int, way: Way) -> None:
+    def _extend(self, size: int, way: Way, shares: bool) -> None:
         """Give every row one more token."""
         ids, lengths, begin = self._rows.ints.there[:3, :size]
+        shared = self.shared.of(size) if self.shared and shares else None
         with self.model.autocast:
-            plan = TokenPlan(self.cache, self._rows.pages.there, begin, lengths)
+            plan = TokenPlan(self.cache, self._rows.pages.there, begin, lengths, shared)
             logits = self.model.logits(self.model.hidden(ids, lengths, plan))
         floats = self._rows.floats.there[:, :size]
         uniform = floats[2:].index_select(0, self._step)[0]

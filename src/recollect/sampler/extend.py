@@ -17,6 +17,7 @@ from recollect.sampler.pace import Pace
 from recollect.sampler.paged_attention import PagedCache
 from recollect.sampler.paged_requests import PagedRequest, Read
 from recollect.sampler.pick import Way
+from recollect.sampler.prefixes import SharedRows
 
 LOOKED_BACK = 4096
 """Tokens of a sequence that drafts are looked for in."""
@@ -51,6 +52,7 @@ class Extender:
         drafts: int,
         longest: int,
         quick: bool = False,
+        shared: SharedRows | None = None,
     ) -> None:
         staged = BurstRows(rows, max(burst, cache.size), pages, rows, cache.device)
         history, self.drafter = None, None
@@ -58,7 +60,7 @@ class Extender:
             history = History(rows, min(longest, LOOKED_BACK), drafts, cache.device)
             steps = cache.size // (drafts + 1)
             self.drafter = Drafter(model, cache, staged, history, steps, quick)
-        self.decoder = Decoder(model, cache, staged, burst, history, quick)
+        self.decoder = Decoder(model, cache, staged, burst, history, quick, shared)
         self.pace = Pace()
 
     @property

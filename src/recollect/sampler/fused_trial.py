@@ -7,28 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
+from recollect.models.attention import Heads
 from recollect.models.model import LoadedModel
 from recollect.models.transfer import on_device
 from recollect.sampler.fused import FusedModel, fused
 from recollect.sampler.paged_attention import PagedCache, TokenPlan
 from recollect.sampler.pick import Way, pick
+from recollect.sampler.prefixes import SharedRows, head_shape
 
+HALF = torch.bfloat16
 ROWS, PAGE = 21, 32
 """Sequences of a trial, a page each."""
 OFF = 0.02
 """How far a layer may be off what its own code adds to a token; half precision rounds by 0.004."""
 
 
-def tried(model: LoadedModel) -> tuple[LoadedModel, bool, list[str]]:
-    """Return the model to sample from, whether tokens are picked quickly, and notes on why not."""
+@dataclass(frozen=True)
+class Tried:
+    """What works here."""
+
+    network: LoadedModel
+    """The model to sample from."""
+    quick: bool
+    """Whether kernels pick tokens."""
+    shares: bool
+    """Whether keys that sequences share are read once."""
+    notes: list[str]
+    """Why the rest is left out."""
+
+
+def tried(model: LoadedModel) -> Tried:
+    """Try everything."""
     with on_device(model.device):
         network, layers = fused_or_own(model)
         quick, picks = quick_or_not(model.device)
-    return network, quick, [note for note in (layers, picks) if note]
+        shares, keys = shares_or_not(model)
+    return Tried(network, quick, shares, [note for note in (layers, picks, keys) if note])
 
 
 def fused_or_own(model: LoadedModel) -> tuple[LoadedModel, str]:
@@ -52,6 +72,12 @@ def quick_or_not(device: torch.device) -> tuple[bool, str]:
     """Return whether tokens can be picked quickly, and why not."""
     why = _failure(lambda: picks_off(device))
     return not why, f"tokens are not picked by kernels ({why})" if why else ""
+
+
+def shares_or_not(model: LoadedModel) -> tuple[bool, str]:
+    """Return whether keys that sequences share can be read once, and why not."""
+    why = _failure(lambda: shares_off(model))
+    return not why, f"siblings' keys are read for each ({why})" if why else ""
 
 
 def _failure(trial: Callable[[], str]) -> str:
@@ -135,10 +161,40 @@ def _off(found: torch.Tensor, expected: torch.Tensor, before: torch.Tensor | int
 
 
 @torch.inference_mode()
+def shares_off(model: LoadedModel) -> str:
+    """Attend to random keys in both ways; say if they differ."""
+    numbers, device = torch.Generator().manual_seed(0), model.device
+    q_heads, kv_heads, width = head_shape(model.network.config)
+    cache = PagedCache(
+        1, torch.empty(kv_heads, 1, width, dtype=HALF, device=device), ROWS + 8, PAGE
+    )
+    cache.table.copy_(torch.randn(cache.table.shape, generator=numbers))
+    query = torch.randn(ROWS, q_heads, width, generator=numbers).to(device, HALF)
+    own = torch.arange(8, ROWS + 8)[:, None]  # after eight pages that are everybody's
+    pages = torch.cat((torch.arange(8).expand(ROWS, 8), own), 1)
+    lengths = torch.arange(ROWS) * (PAGE - 1) // (ROWS - 1) + 8 * PAGE
+    rows = SharedRows(ROWS, q_heads // kv_heads, device)
+    found = rows.find(np.array([0, *[8 * PAGE] * (ROWS - 4), 0, 0, 0]), lengths.numpy())
+    if found is None:  # a tile has no room for siblings: nothing will be shared
+        return ""
+    rows.load(found)
+    plan = TokenPlan(
+        cache,
+        pages.int().flatten().to(device),
+        (torch.arange(ROWS) * pages.shape[1]).to(device),
+        lengths.to(device),
+    )
+    heads = Heads(0, width**-0.5)
+    both = [replace(plan, shared=own).look(heads, query) for own in (None, rows.of(ROWS))]
+    off = _off(both[1], both[0], 0)
+    return "" if off <= 1 else f"attention is off by {off:.2g} times what rounding may cost"
+
+
+@torch.inference_mode()
 def picks_off(device: torch.device) -> str:
     """Pick tokens from random logits in both ways; say what is off, if anything is."""
     numbers = torch.Generator().manual_seed(0)
-    logits = (4 * torch.randn(64, 5001, generator=numbers)).to(device, torch.bfloat16)
+    logits = (4 * torch.randn(64, 5001, generator=numbers)).to(device, HALF)
     warmth, uniform = torch.rand(2, 64, generator=numbers, dtype=torch.float64).to(device)
     warmth += 0.5
     ways: tuple[Way, ...] = ("drawn", "greedy")

@@ -27,6 +27,7 @@ from recollect.sampler.paged_attention import PagedCache
 from recollect.sampler.paged_requests import NONE, PagedRequest, Read, checked
 from recollect.sampler.pages import Pages
 from recollect.sampler.prefill import Prefill, Runs
+from recollect.sampler.prefixes import SharedRows, head_shape
 from recollect.sampler.requests import Heard
 from recollect.sampler.rows import Ended, Rows, first_picks, slots_of
 from recollect.types import Completion, Sampling
@@ -59,12 +60,17 @@ class PagedPolicy:
         self.prefill_tokens = prefill_tokens
         self._copy = SamplerCopy.of(model) if model.half and model.device.type == "cuda" else None
         self._network, self._quick = self._copy.model if self._copy else model, False
+        shared: SharedRows | None = None
         self.notes: list[str] = []
         """Why tokens cost more than they could, if they do."""
         if fused and self._copy:
             from recollect.sampler.fused_trial import tried
 
-            self._network, self._quick, self.notes = tried(self._network)
+            works = tried(self._network)
+            self._network, self._quick, self.notes = works.network, works.quick, works.notes
+            if works.shares:
+                asking, asked, _width = head_shape(model.network.config)
+                shared = SharedRows(max_running, asking // asked, model.device)
         keys = keys_of(self._network)
         bytes_per_token = sum(2 * value.nbytes for _key, value in keys)  # a key may be wider typed
         self._pages = Pages(max(cache_bytes // (bytes_per_token * PAGE), 2), PAGE)
@@ -73,7 +79,15 @@ class PagedPolicy:
         room = max_running * (self._longest // PAGE + 2)
         self._reader = Prefill(self._network, self._cache, max_running, prefill_tokens, room)
         self._extender = Extender(
-            self._network, self._cache, max_running, room, burst, drafts, self._longest, self._quick
+            self._network,
+            self._cache,
+            max_running,
+            room,
+            burst,
+            drafts,
+            self._longest,
+            self._quick,
+            shared,
         )
         self._rows = Rows(max_running, self._longest // PAGE + 2, PAGE)
         self._ends = set(model.tokenizer.end_ids)

@@ -12,6 +12,7 @@ import torch
 
 from recollect.errors import UserError
 from recollect.models.attention import Heads, masked_attention
+from recollect.sampler.prefixes import Shared
 
 TILE = 64
 """New tokens of one sequence that a program of the kernel takes."""
@@ -121,6 +122,8 @@ class TokenPlan:
     """(B,) int64: where each sequence's pages begin among them."""
     lengths: torch.Tensor
     """(B,) int64: tokens in the cache before this one."""
+    shared: Shared | None = None
+    """What a GPU reads once for several sequences."""
     into: torch.Tensor = field(init=False)
     """(B,) int64: the places of the new tokens."""
 
@@ -143,7 +146,15 @@ class TokenPlan:
             from recollect.sampler.paged_kernels import attend_tokens
 
             return attend_tokens(
-                heads, query, keys, values, self.pages, self.begin, self.lengths, self.cache.size
+                heads,
+                query,
+                keys,
+                values,
+                self.pages,
+                self.begin,
+                self.lengths,
+                self.cache.size,
+                self.shared,
             )
         size = self.cache.size
         longest = int(self.lengths.max()) + 1

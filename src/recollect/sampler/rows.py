@@ -99,11 +99,15 @@ class Rows:
         held, drawn = self.held[slots], self.drawn[slots]
         temperature, top_p = self.temperature[slots], self.top_p[slots]
         used = np.arange(held.max()) < held[:, None]
+        table = self.pages[slots, : used.shape[1]]
+        same = (table[1:] == table[:-1]) & used[1:] & used[:-1]
+        alike = np.logical_and.accumulate(same, axis=1).sum(1)
         return BurstStart(
             ids=self.newest[slots],
             lengths=self.cached[slots],
-            pages=self.pages[slots, : used.shape[1]][used],
+            pages=table[used],
             begin=np.cumsum(held) - held,
+            common=np.append(0, alike * self.size),
             slots=slots,
             left=self.left(slots),
             temperature=temperature,
