@@ -119,9 +119,11 @@ def test_a_sampler_finds_siblings_and_what_they_share_is_the_same(tmp_path, monk
             tokens, size = plan.shared.tokens, plan.cache.size
             assert bool((tokens <= plan.lengths).all())
             for first, count in plan.shared.tiles.T.tolist():
+                if not count:
+                    continue
                 pages = int(tokens[first]) // size
                 begin = plan.begin[first : first + count, None] + torch.arange(pages)
-                assert len(plan.pages[begin].unique(dim=0)) == min(count, 1)
+                assert pages and len(plan.pages[begin].unique(dim=0)) == 1
                 seen.append(count)
         return look(plan, heads, query)
 
@@ -130,7 +132,8 @@ def test_a_sampler_finds_siblings_and_what_they_share_is_the_same(tmp_path, monk
     prompts = []
     for siblings in (6, 1, 3):  # the last three share too little for a block
         shared = rng.integers(0, 250, 200 if siblings > 3 else 40).tolist()
-        prompts += [shared + rng.integers(0, 250, 9 + i).tolist() for i in range(siblings)]
+        prompts += [shared + rng.integers(0, 250, 9 + 40 * i).tolist() for i in range(siblings)]
+    rng.shuffle(prompts)
     replies = run(policy, prompts, temperature=1.0, max_tokens=40)
     assert_alike(replies, run(LocalPolicy(model), prompts, temperature=1.0, max_tokens=40))
-    assert max(seen) == 6 and {count for count in seen if count} <= {2, 3, 4, 5, 6}
+    assert max(seen) == 6 and min(seen) > 1

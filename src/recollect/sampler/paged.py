@@ -269,8 +269,8 @@ class PagedPolicy:
     def _begin(self, read: Read | None) -> Burst:
         """Begin to give every running sequence a burst of tokens."""
         if read:
-            # Siblings side by side: what they share is then read from fast memory.
-            self._running.sort(key=lambda r: int(r.places[len(r.prompt) // PAGE // 2]))
+            # Siblings side by side, as all orders by bytes have it: what they share is read once.
+            self._running.sort(key=lambda r: r.places.tobytes())
             self._extender.enter(read)
         slots = slots_of(self._running)
         plan = self._extender.plan(self._rows.left(slots))
