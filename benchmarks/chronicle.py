@@ -43,13 +43,15 @@ PERFECT = (sys.executable, "-m", "benchmarks.chronicle_perfect")
 TABLE = (sys.executable, "-m", "benchmarks.chronicle_table")
 
 
-async def apart(o: argparse.Namespace, work: Coroutine[None, None, None]) -> None:
+async def apart(o: argparse.Namespace, work: Coroutine[None, None, None]) -> bool:
     """Do a part of the plan; if it fails, say so, and leave the others alone."""
+    worked = True
     try:
         await work
-    except* RuntimeError as failed:
-        o.failed = True
+    except* (RuntimeError, OSError) as failed:
+        worked, o.failed = False, True
         print("\n".join(said(failed)), flush=True)
+    return worked
 
 
 async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: object) -> None:
@@ -70,8 +72,8 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
         await run(folder / f"{name}-scores.log", *TABLE, out, o.tokens)
 
     ended = await asyncio.gather(*(part(*own) for own in parts(o, asked)), return_exceptions=True)
-    for error in filter(None, ended):
-        raise error
+    if failed := [error for error in ended if isinstance(error, Exception)]:
+        raise ExceptionGroup("some parts failed", failed)
 
 
 async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> None:
@@ -79,17 +81,21 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
     folder = o.out / f"{name}-{seed}"
     if (folder / "done").exists():
         return
-    await run(
-        folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
-        "--model.path", o.out / agent.start, "--model.lora.rank", o.rank, "--seed", seed,
-        "--model.drafts", o.drafts, "--steps", o.steps, "--optim.lr", o.lr, "--rollout.tasks",
-        o.tasks, "--rollout.n", o.group, "--updates-per-step", o.updates, "--optim.warmup-steps", 8,
-        "--negative-weight", o.negative_weight,
-        "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
-        "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
-        "--save-freq", 5, "--keep", 1, "--model.cache-gib", agent.places * o.cache_gib,
-        "--folder", folder, "--token-budget", 1 << 15, *o.more,
-    )  # fmt: skip
+    async with contextlib.AsyncExitStack() as taken:
+        async with o.turn:  # two that have one place each would wait for ever
+            for _ in range(min(agent.places, o.kept)):
+                await taken.enter_async_context(o.training)
+        await run(
+            folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
+            "--model.path", o.out / agent.start, "--model.lora.rank", o.rank, "--seed", seed,
+            "--model.drafts", o.drafts, "--steps", o.steps, "--optim.lr", o.lr, "--rollout.tasks",
+            o.tasks, "--rollout.n", o.group, "--updates-per-step", o.updates,
+            "--optim.warmup-steps", 8, "--negative-weight", o.negative_weight,
+            "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
+            "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
+            "--save-freq", 5, "--keep", 1, "--model.cache-gib", agent.places * o.cache_gib,
+            "--folder", folder, "--token-budget", 1 << 15, *o.more,
+        )  # fmt: skip
 
 
 async def measure_run(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> None:
@@ -118,6 +124,8 @@ async def untrained(
     named = {own: EVALUATED_AS.get(own, own) for own in agents}
     sets = [f"{named[own]}.{field}={value}".lower()
             for own in agents for field, value in AS_TRAINED.get(own, {}).items()]  # fmt: skip
+    sets += [f"{own}.max_answer_tokens={o.answer}"
+             for own in agents if own in chronicle_table.MEMORIES]  # fmt: skip
     same = ("--set", *sets) if sets else ()
     book = ("--closed-book",) if closed_book else ("--no-closed-book",)
     chosen = ("--agents", *named.values(), "--model", model, "--first-seed", seed)
@@ -177,18 +185,19 @@ async def everything(o: argparse.Namespace) -> None:
     await warm_ups(o)
     trained = trained_agents(o)
     # A program takes about 13 GiB of the GPU. Those that train never wait for those that measure.
-    training = max(agent.seeds * agent.places for agent in trained.values())
-    kept = min(training, o.at_once - 1) if "trained" in o.parts else 0
-    o.places = asyncio.Semaphore(o.at_once - kept)
-    most = max(agent.seeds for agent in trained.values()) if "perfect" in o.parts else 0
+    most = max(agent.seeds * agent.places for agent in trained.values())
+    o.kept = max(1, min(most, o.at_once - 1)) if "trained" in o.parts else 0
+    o.training, o.turn = asyncio.Semaphore(o.kept), asyncio.Lock()
+    o.places = asyncio.Semaphore(max(1, o.at_once - o.kept))
+    seeds = max(agent.seeds for agent in trained.values()) if "perfect" in o.parts else 0
     # Outside of the group: what fails without a GPU does not stop what needs one.
-    readers = [asyncio.create_task(perfect(o, seed)) for seed in range(most)]
+    readers = [asyncio.create_task(perfect(o, seed)) for seed in range(seeds)]
     async with asyncio.TaskGroup() as measured:
         if "babilong" in o.parts:
             measured.create_task(apart(o, babilong(o)))
             await asyncio.sleep(0)
         await train_all(o, trained, measured)
-        for _ in range(kept):
+        for _ in range(o.kept):
             o.places.release()
         asked = f"chronicle:{','.join(KNOWN)}"
         # What comes out of weights that know no form is long, and worth little beyond 1x.
@@ -205,23 +214,21 @@ async def everything(o: argparse.Namespace) -> None:
 async def train_all(
     o: argparse.Namespace, trained: dict[str, Trained], measured: asyncio.TaskGroup
 ) -> None:
-    """Train one agent after the other, all seeds side by side, and measure those before beside it.
+    """Train one agent after the other, all seeds side by side, and measure each beside the next.
 
     Updates of one program hold up every single token of another, so that agents take turns.
     """
-    before: list[tuple[argparse.Namespace, str, Trained, int]] = []
-    for name in (*trained, ""):
+    for name in trained:
         runs = [(o, own, trained[own], seed) for own, seed in seeded(trained) if own == name]
-        async with asyncio.TaskGroup() as group:
-            for own in before:
-                if "trained" in o.parts:
-                    measured.create_task(apart(o, measure_run(*own)))
-                if "warmed" in o.parts:
-                    measured.create_task(apart(o, warmed(*own)))
-            for own in runs:
-                if "trained" in o.parts:
-                    group.create_task(apart(o, train(*own)))
-        before = runs
+        worked = [False] * len(runs)
+        if "trained" in o.parts:
+            worked = await asyncio.gather(*(apart(o, train(*own)) for own in runs))
+        for own, is_trained in zip(runs, worked, strict=True):
+            if is_trained:
+                measured.create_task(apart(o, measure_run(*own)))
+            if "warmed" in o.parts:
+                measured.create_task(apart(o, warmed(*own)))
+        await asyncio.sleep(0)
 
 
 async def show(o: argparse.Namespace) -> None:
