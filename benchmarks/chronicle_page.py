@@ -97,7 +97,7 @@ def _best(cells: table.Cells, names: Sequence[str], kind: str, length: str) -> s
     scores = {name: table.accuracy(own)[0] for name, own in known.items()}
     best = max(scores, key=lambda name: scores[name])
     named = best.removesuffix(table.WARMED).removesuffix(table.PERFECT)
-    return f"{scores[best]:.3f} ({named})"
+    return f"{scores[best]:.3f} ({named}, n={len(known[best])})"
 
 
 def losses(out: Path) -> str:
