@@ -93,10 +93,18 @@ def test_a_burst_knows_how_its_sequences_begin():
     rows.pages[2, :5] = 1, 2, 4, 5, 7
     rows.pages[3, :2] = 1, 2
     rows.limit[:] = 9
-    begun = rows.begin(np.array([0, 1, 2, 3]), 1)
-    assert begun.common.tolist() == [0, 64, 128, 64]
-    assert rows.begin(np.array([3, 0]), 1).common.tolist() == [0, 64]
-    assert rows.begin(np.array([2]), 1).common.tolist() == [0]
+
+    def common(*slots: int) -> list[int]:
+        found = rows.begin(np.array(slots), 1, compared=True).common
+        assert found is not None
+        return found.tolist()
+
+    assert common(0, 1, 2, 3) == [0, 64, 128, 64]
+    assert common(3, 0) == [0, 64] and common(2) == [0]
+    assert common(1, 3, 2) == [0, 64, 64]
+    rows.pages[3, :5] = 1, 2, 4, 5, 6  # what an earlier sequence left behind
+    assert common(1, 3, 2) == [0, 64, 64]
+    assert rows.begin(np.array([0, 1]), 1).common is None
 
 
 @pytest.mark.parametrize("given_width, width", [(None, 16), (24, 24)])
@@ -137,3 +145,22 @@ def test_a_sampler_finds_siblings_and_what_they_share_is_the_same(tmp_path, monk
     replies = run(policy, prompts, temperature=1.0, max_tokens=40)
     assert_alike(replies, run(LocalPolicy(model), prompts, temperature=1.0, max_tokens=40))
     assert max(seen) == 6 and min(seen) > 1
+
+
+def test_a_step_that_cannot_be_recorded_reads_for_each_from_then_on(tmp_path, monkeypatch):
+    model = load_model(ModelConfig(path=str(tiny_model(tmp_path, "llama"))))
+    policy = PagedPolicy(model, cache_bytes=1 << 22, drafts=0)
+    decoder = policy._extender.decoder
+    decoder.shared = SharedRows(policy.max_running, 2, model.device)
+    asked: list[bool] = []
+
+    def record(_size: int, _way: str, shares: bool = False) -> None:
+        asked.append(shares)
+        if shares:
+            raise RuntimeError("out of resources")
+
+    monkeypatch.setattr(decoder, "record", record)
+    prompts = [[*range(1, 150), i] for i in range(6)]
+    replies = run(policy, prompts, temperature=1.0, max_tokens=20)
+    assert_alike(replies, run(LocalPolicy(model), prompts, temperature=1.0, max_tokens=20))
+    assert decoder.shared is None and asked.count(True) == 1

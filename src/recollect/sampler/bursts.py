@@ -23,8 +23,8 @@ class BurstStart:
     """The places of their pages, sequence after sequence."""
     begin: np.ndarray
     """(B,): where each sequence's pages begin among them."""
-    common: np.ndarray
-    """(B,): tokens in whole pages that each begins with as the one before it does."""
+    common: np.ndarray | None
+    """(B,): tokens in whole pages that each begins with as the one before it does, if asked for."""
     slots: np.ndarray
     """(B,): which sequences they are."""
     left: np.ndarray

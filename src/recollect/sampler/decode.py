@@ -14,7 +14,7 @@ from recollect.sampler.graphs import Graphs, rounded
 from recollect.sampler.history import History
 from recollect.sampler.paged_attention import PagedCache, TokenPlan
 from recollect.sampler.pick import Way, pick
-from recollect.sampler.prefixes import SharedRows
+from recollect.sampler.prefixes import SharedRows, Tiles
 
 
 class Decoder:
@@ -58,7 +58,7 @@ class Decoder:
         """
         count, steps = len(rows.ids), len(rows.uniform)
         size = rounded(count, self.max_rows)
-        tiles = self.shared.find(rows.common, rows.lengths) if self.shared else None
+        tiles = self._tiles(rows, size)
         shares = tiles is not None
         self.record(size, rows.way, shares)
         self._rows.load(rows, size, at, newest)
@@ -76,6 +76,18 @@ class Decoder:
             slots_B, even_B = self._rows.ints.there[3, :count], self._step.expand(count)
             self.history.append(slots_B, tokens_KB.T, even_B)
         return fetched(tokens_KB, self._logprobs[:steps, :count], began)
+
+    def _tiles(self, rows: BurstStart, size: int) -> Tiles | None:
+        """Find what is read once, if anything is and such a step can be recorded."""
+        if self.shared is None or rows.common is None:
+            return None
+        tiles = self.shared.find(rows.common, rows.lengths)
+        if tiles is not None:
+            try:
+                self.record(size, rows.way, True)
+            except Exception:  # a kernel that this GPU does not take, or no memory for it
+                self.shared = tiles = None
+        return tiles
 
     def record(self, size: int, way: Way, shares: bool = False) -> None:
         """Record a step of this many rows, if steps are recorded."""

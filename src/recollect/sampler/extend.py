@@ -110,6 +110,10 @@ class Extender:
         steps = min(self.decoder.max_steps, most)
         return Plan(steps, steps, False, False)
 
+    def compares(self, plan: Plan) -> bool:
+        """Tell whether a burst is told what its sequences have in common."""
+        return not plan.drafts and self.decoder.shared is not None
+
     def burst(
         self, plan: Plan, rows: BurstStart, at: torch.Tensor | None, newest: torch.Tensor | None
     ) -> Burst:

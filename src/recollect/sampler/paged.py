@@ -276,7 +276,7 @@ class PagedPolicy:
         plan = self._extender.plan(self._rows.left(slots))
         if self._make_room(slots, plan, read):
             slots = slots_of(self._running)
-        rows = self._rows.begin(slots, plan.tokens)
+        rows = self._rows.begin(slots, plan.tokens, self._extender.compares(plan))
         if read is None:
             return self._extender.burst(plan, rows, None, None)
         row_of = np.empty(self.max_running, dtype=np.int64)

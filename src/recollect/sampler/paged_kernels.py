@@ -182,9 +182,11 @@ def attend_tokens(
     kv_heads = keys.shape[1]
     query, times = query.contiguous(), q_heads // kv_heads
     splits, before = 1, 0
-    while splits < 32 and rows * kv_heads * splits < PROGRAMS:
+    if shared and (heads.window or shared.most * times > QUERIES):
+        shared = None
+    while splits < (16 if shared else 32) and rows * kv_heads * splits < PROGRAMS:
         splits *= 2
-    if shared and not heads.window and shared.most * times <= QUERIES:
+    if shared:
         tiles = shared.tiles.shape[1]
         wanted = triton.cdiv(PROGRAMS, max(1, tiles // 4) * kv_heads)  # a tile has eight or so
         before = min(32, triton.next_power_of_2(splits + wanted)) - splits
@@ -195,7 +197,7 @@ def attend_tokens(
                  PADDED=triton.next_power_of_2(width), BEFORE=before,
                  PRECISION="ieee" if query.dtype == torch.float32 else "tf32")  # fmt: skip
     some = lengths  # read by no one
-    if shared and before:
+    if shared:
         some = shared.tokens
         together: Any = _attend_shared[tiles, kv_heads, before]
         together(

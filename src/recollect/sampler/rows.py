@@ -94,20 +94,21 @@ class Rows:
         self.pages[slots, self.held[slots]] = places
         self.held[slots] += 1
 
-    def begin(self, slots: np.ndarray, draws: int) -> BurstStart:
-        """Say what a burst over some slots begins with, which may draw this many tokens each."""
+    def begin(self, slots: np.ndarray, draws: int, compared: bool = False) -> BurstStart:
+        """Say what a burst over some slots begins with, which may draw this many tokens each.
+
+        If `compared`, also how much neighbours have in common.
+        """
         held, drawn = self.held[slots], self.drawn[slots]
         temperature, top_p = self.temperature[slots], self.top_p[slots]
         used = np.arange(held.max()) < held[:, None]
         table = self.pages[slots, : used.shape[1]]
-        same = (table[1:] == table[:-1]) & used[1:] & used[:-1]
-        alike = np.logical_and.accumulate(same, axis=1).sum(1)
         return BurstStart(
             ids=self.newest[slots],
             lengths=self.cached[slots],
             pages=table[used],
             begin=np.cumsum(held) - held,
-            common=np.append(0, alike * self.size),
+            common=self.size * pages_in_common(table, held) if compared else None,
             slots=slots,
             left=self.left(slots),
             temperature=temperature,
@@ -179,6 +180,13 @@ class Rows:
         if size > width:
             more = ((0, 0), (0, max(size, 2 * width) - width))
             self.tokens, self.logprobs = np.pad(self.tokens, more), np.pad(self.logprobs, more)
+
+
+def pages_in_common(table: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """Return how many of its pages (B, P) each begins with as the one before it does."""
+    differs = np.ones((len(held), table.shape[1] + 1), dtype=bool)
+    np.not_equal(table[1:], table[:-1], out=differs[1:, :-1])
+    return np.minimum(differs.argmax(1), np.minimum(held, np.roll(held, 1)))
 
 
 def slots_of(requests: Iterable[PagedRequest]) -> np.ndarray:
