@@ -111,7 +111,7 @@ class Extender:
         return Plan(steps, steps, False, False)
 
     def compares(self, plan: Plan) -> bool:
-        """Tell whether a burst is told what its sequences have in common."""
+        """Tell whether a burst has to know what its sequences have in common."""
         return not plan.drafts and self.decoder.shared is not None
 
     def burst(
