@@ -33,7 +33,8 @@ WINDOW, FILLED, ANSWER, ALOUD = 8192, 7800, 64, 384
 """Tokens of a prompt and its answer; of passages that fill it; of an answer, and of one that counts
 aloud."""
 PASSAGES = (32, 64, 128, None)
-"""Tokens of a passage; None takes whole pages, of 256. A sentence that is cut in two is lost."""
+"""Tokens of a passage; None takes whole pages, of 256. A sentence that is cut in two is lost, so
+that there is RAG by whole sentences too: each is found alone and shown with those around it."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,14 @@ def agents(memory: int, hybrid: bool) -> Mapping[str, Agent]:
         "gated": GatedAgent(None, memory, ALOUD, exit_gate=False, lines=True),
         "full_context": FullContextAgent(max_answer_tokens=ANSWER),
     }
-    for size, mode in product(PASSAGES, ("bm25", "hybrid") if hybrid else ("bm25",)):
-        rag = RagAgent(mode, size, 20, room, ANSWER)
-        name = f"rag{'_hybrid' if mode == 'hybrid' else ''}_{size or 'page'}"
-        found[name] = rag
-        found[f"{name}_filled"] = replace(rag, top_k=WINDOW, max_context_tokens=FILLED)
+    for mode in ("bm25", "hybrid") if hybrid else ("bm25",):
+        rag = RagAgent(mode, None, 20, room, ANSWER)
+        cuts = {str(size or "page"): replace(rag, chunk_size=size) for size in PASSAGES}
+        cuts["sentences"] = replace(rag, sentences=True, neighbours=1)
+        for cut, own in cuts.items():
+            name = f"rag{'_hybrid' if mode == 'hybrid' else ''}_{cut}"
+            found[name] = own
+            found[f"{name}_filled"] = replace(own, top_k=WINDOW, max_context_tokens=FILLED)
     return found
 
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recollect.agents.base import Agent, bound
 from recollect.agents.baselines import ClosedBookAgent, FullContextAgent, OracleAgent
@@ -20,6 +22,7 @@ from recollect.agents.templates import BOXED
 from recollect.chat.chat import Chats, ContextFull, Model
 from recollect.chat.rendering import Renderer
 from recollect.errors import UserError
+from recollect.memory.passages import packed_sentences, sentences
 from recollect.metrics import SCORES
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.answers import AnswerReward
@@ -28,6 +31,7 @@ from recollect.tasks.made.recall import Recall
 from recollect.types import Question, Task
 from tests.support.play import TOKENIZER, Played, play
 
+QUESTION = Question("Ann?", ("x",))
 TEXT = re.compile(r"<text>\n(.*)\n</text>", re.DOTALL)
 
 
@@ -154,6 +158,67 @@ def test_rag_cuts_passages_to_their_size_and_to_the_budget() -> None:
     assert len(TOKENIZER.encode(shown(budget)[0])) == 25
     tight = play(RagAgent(chunk_size=10, max_answer_tokens=30), task("which " * 20), window=230)
     assert tight.contexts[0].turns[0].start == 200  # the window less the answer
+
+
+STORY = (
+    "Ann packed up. The cart has gone to Rome. Bob slept. Cid sang of the old cart and of Ann.",
+    "Dan met Ann in Oslo. Nobody knows. Eve left.",
+)
+
+
+def told(agent: RagAgent) -> str:
+    return shown(play(agent, Task("t", STORY, (QUESTION,))))[0]
+
+
+def test_rag_finds_whole_sentences_and_shows_their_neighbours() -> None:
+    single = RagAgent(chunk_size=None, sentences=True)
+    assert told(single) == (
+        "Ann packed up.\n\nCid sang of the old cart and of Ann. Dan met Ann in Oslo."
+    )
+    # What follows says where she went; neighbours that two share are shown once.
+    assert told(replace(single, neighbours=1)) == " ".join(STORY).removesuffix(" Eve left.")
+    best = replace(single, top_k=1, order="rank")
+    assert told(best) == "Ann packed up."
+    assert told(replace(best, neighbours=1)) == "Ann packed up. The cart has gone to Rome."
+
+
+def test_rag_fills_passages_and_budgets_with_whole_sentences() -> None:
+    size = len(TOKENIZER.encode("Ann packed up. The cart has gone to Rome. ")) + 1
+    played = play(RagAgent(chunk_size=size, sentences=True), Task("t", STORY, (QUESTION,)))
+    assert [entry.content for entry in played.memory.entries()] == [
+        "Ann packed up. The cart has gone to Rome.",
+        "Bob slept.",
+        "Cid sang of the old cart and of Ann.",  # no passage has sentences of two chunks
+        "Dan met Ann in Oslo. Nobody knows.",
+        "Eve left.",
+    ]
+    tight = RagAgent(chunk_size=None, sentences=True, max_context_tokens=25)
+    assert told(tight) == "Ann packed up."  # the next one does not fit
+    long = RagAgent(chunk_size=7, sentences=True)
+    cut = play(long, task("no end to this which it is")).memory.entries()
+    assert [entry.content for entry in cut] == ["no end", "to this", "which", "it is"]
+    assert len(TOKENIZER.encode(told(replace(long, chunk_size=None, max_context_tokens=9)))) == 9
+
+
+@given(st.text(alphabet="ab.!?\n '", max_size=60), st.integers(1, 9))
+def test_sentences_lose_nothing_but_spaces(text: str, size: int) -> None:
+    bare = "".join(text.split())
+    assert "".join("".join(sentences(text)).split()) == bare
+    packed = list(packed_sentences(text, size, TOKENIZER))
+    assert "".join("".join(packed).split()) == bare and all(packed)
+    assert all(len(TOKENIZER.encode(passage)) <= size for passage in packed)
+
+
+def test_sentences_of_several_scripts() -> None:
+    text = 'He said "Stop!" Then e.g. nothing... Version 2.5 won\nA title\n他来了。她走了！'
+    assert list(sentences(text)) == [
+        'He said "Stop!"',
+        "Then e.g. nothing...",
+        "Version 2.5 won",
+        "A title",
+        "他来了。",
+        "她走了！",
+    ]
 
 
 def test_the_index_is_the_memory_and_can_be_replayed() -> None:
@@ -338,6 +403,7 @@ def test_named_agents_share_their_limits() -> None:
         (lambda: RagAgent("fuzzy"), "mode is 'fuzzy'"),
         (lambda: RagAgent(order="random"), "order is 'random'"),
         (lambda: RagAgent(top_k=0), "top_k is 0"),
+        (lambda: RagAgent(neighbours=-1), "neighbours is -1"),
     ],
 )
 def test_impossible_settings_are_refused(make, message: str) -> None:

@@ -7,18 +7,21 @@ than the question. No model is asked while it is built, but vectors are where th
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from recollect.agents.reading import ask, from_text, is_due, room_for_text, tokenizer_of, windows
 from recollect.agents.resources import Resources
-from recollect.bounds import FROM_1, check_bounds
+from recollect.bounds import FROM_0, FROM_1, check_bounds
 from recollect.chat.chat import Chats
+from recollect.chat.rendering import Tokenizer
 from recollect.errors import UserError
 from recollect.memory.corpus import Corpus
-from recollect.memory.entries import number_of
+from recollect.memory.entries import name_of, number_of
+from recollect.memory.passages import packed_sentences
 from recollect.memory.search import MODES, Mode
-from recollect.memory.store import Embed, Store
+from recollect.memory.store import Embed, Hit, Store
 from recollect.types import Question, Task
 
 
@@ -36,12 +39,16 @@ class RagAgent:
     max_answer_tokens: int = 1024
     order: Literal["text", "rank"] = "text"
     """How the passages found are shown: in the order of the text, or the best first."""
+    sentences: bool = False
+    """Passages are whole sentences: as many as `chunk_size` tokens hold, or with None one each."""
+    neighbours: int = 0
+    """Passages that are shown before and after each that is found."""
     embed: Embed | None = field(default=None, repr=False)
     """The embedder for dense and hybrid search; `bind` fills it in."""
 
     def __post_init__(self) -> None:
         names = ("chunk_size", "top_k", "max_context_tokens", "max_answer_tokens")
-        check_bounds("agent", self, **dict.fromkeys(names, FROM_1))
+        check_bounds("agent", self, **dict.fromkeys(names, FROM_1), neighbours=FROM_0)
         if self.mode not in MODES:
             raise UserError(f"mode is {self.mode!r}", f"choose from {', '.join(MODES)}")
         if self.order not in ("text", "rank"):
@@ -67,9 +74,8 @@ class RagAgent:
         tokenizer = tokenizer_of(chats, "memory")
         pending = dict(enumerate(task.questions))
         answers: dict[int, str] = {}
-        for ids, read in windows(task, tokenizer, self.chunk_size):
-            passage = tokenizer.decode(ids).strip()
-            if passage:
+        for passages, read in self._pieces(task, tokenizer):
+            for passage in filter(None, passages):
                 memory.add(passage)
                 await self._breathe(memory)
             due = {i: q for i, q in pending.items() if is_due(q, read)}
@@ -77,6 +83,15 @@ class RagAgent:
             pending = {i: q for i, q in pending.items() if i not in due}
         answers |= await self._ask(pending, chats, memory)
         return [answers[i] for i in range(len(task.questions))]
+
+    def _pieces(self, task: Task, tokenizer: Tokenizer) -> Iterator[tuple[list[str], int]]:
+        """Yield passages in the order of the text, and the last chunk that is then read."""
+        if self.sentences:
+            for number, text in enumerate(task.chunks):
+                yield list(packed_sentences(text, self.chunk_size, tokenizer)), number
+        else:
+            for ids, read in windows(task, tokenizer, self.chunk_size):
+                yield [tokenizer.decode(ids).strip()], read
 
     async def _breathe(self, memory: Store) -> None:
         """Index a bit at a time and let other episodes run: a long text takes seconds."""
@@ -97,16 +112,46 @@ class RagAgent:
         """Return the tokens of what a question is answered from."""
         tokenizer = tokenizer_of(chats, "answer")
         room = room_for_text(chats.model("answer"), question, self.max_answer_tokens)
-        left = min(room, self.max_context_tokens)
+        most = left = min(room, self.max_context_tokens)
         gap = tokenizer.encode("\n\n")
-        kept: list[tuple[int, list[int]]] = []
-        for hit in await memory.search(question.text, self.top_k, self.mode) if len(memory) else ():
-            left -= len(gap) if kept else 0
-            if left < 1:
+        kept: dict[int, list[int]] = {}
+        hits = await memory.search(question.text, self.top_k, self.mode) if len(memory) else []
+        for number in self._shown(hits, len(memory)):
+            ids = tokenizer.encode(_content(number, memory))
+            follows = self.sentences and number - 1 in kept
+            left -= len(gap) if kept and not follows else 0
+            if left < (len(ids) if self.sentences and kept else 1):
                 break
-            ids = tokenizer.encode(hit.entry.content)[:left]
-            kept.append((number_of(hit.entry.id), ids))
-            left -= len(ids)
-        ordered = sorted(kept) if self.order == "text" else kept
-        spread = [token for _, ids in ordered for token in (*gap, *ids)]
-        return spread[len(gap) :]
+            kept[number] = ids[:left]
+            left -= len(kept[number])
+        numbers = sorted(kept) if self.order == "text" else list(kept)
+        if self.sentences:
+            runs = [tokenizer.encode(" ".join(run)) for run in _runs(numbers, memory)]
+        else:
+            runs = [kept[number] for number in numbers]
+        return [token for ids in runs for token in (*gap, *ids)][len(gap) :][:most]
+
+    def _shown(self, hits: Iterable[Hit], count: int) -> Iterator[int]:
+        """Yield the numbers of passages, the best first, each once and with its neighbours."""
+        known: set[int] = set()
+        for found in (number_of(hit.entry.id) for hit in hits):
+            first, last = max(1, found - self.neighbours), min(count, found + self.neighbours)
+            new = [number for number in range(first, last + 1) if number not in known]
+            known.update(new)
+            yield from new
+
+
+def _content(number: int, memory: Store) -> str:
+    return memory.get(name_of(number)).content
+
+
+def _runs(numbers: Iterable[int], memory: Store) -> list[list[str]]:
+    """Put passages together that follow each other in the text."""
+    runs: list[list[str]] = []
+    before = 0
+    for number in numbers:
+        if not runs or number != before + 1:
+            runs.append([])
+        runs[-1].append(_content(number, memory))
+        before = number
+    return runs

@@ -7,10 +7,12 @@ agents or tools.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 
+from recollect.chat.rendering import Tokenizer
 from recollect.memory.corpus import Corpus
 from recollect.memory.search import K1, B, Mode
 from recollect.memory.store import Embed, Hit, Store
@@ -84,6 +86,45 @@ class WordIndex:
                 scores[number] = scores.get(number, 0.0) + weight * times / (times + norm)
         best = sorted(scores, key=lambda number: (-scores[number], number))[:top_k]
         return [self.passages[number] for number in best]
+
+
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]»]*\s+(?![a-z])|[。！？][”’」』）]*|\n")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Cut a text after its sentences and lines, roughly: an abbreviation may end one."""
+    begin = 0
+    for found in _SENTENCE_END.finditer(text):
+        if sentence := text[begin : found.end()].strip():
+            yield sentence
+        begin = found.end()
+    if rest := text[begin:].strip():
+        yield rest
+
+
+def packed_sentences(text: str, size: int | None, tokenizer: Tokenizer) -> Iterator[str]:
+    """Cut a text into passages of at most `size` tokens, at sentence ends; None: one sentence each.
+
+    A sentence that is longer is cut.
+    """
+    if size is None:
+        yield from sentences(text)
+        return
+    held: list[str] = []
+    length = 0
+    for sentence in sentences(text):
+        ids = tokenizer.encode(f" {sentence}")
+        if held and length + len(ids) > size:
+            yield " ".join(held)
+            held, length = [], 0
+        if len(ids) > size:
+            cut = (tokenizer.decode(ids[at : at + size]).strip() for at in range(0, len(ids), size))
+            yield from filter(None, cut)
+        else:
+            held.append(sentence)
+            length += len(ids)
+    if held:
+        yield " ".join(held)
 
 
 def packed(text: str, size: int) -> Iterator[str]:
