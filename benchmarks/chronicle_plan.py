@@ -14,15 +14,15 @@ AGENTS = ("gated", "rag", "rag_window", "full_context", "rag_hybrid", "fold")
 BABILONG = ("qa1", "qa2", "qa3")
 BASELINE_WARM_UP = "warm-baselines"
 """The warm-up of those that answer in one turn: the same, and then many lessons of that alone."""
-PASSAGE = 64
-"""Tokens of a passage of RAG, with which a perfect reader answers most."""
-WIDE: dict[str, int | None] = {"chunk_size": None, "top_k": 8192, "max_context_tokens": 7000}
-"""RAG that fills the window, with whole pages."""
-AS_TRAINED: dict[str, dict[str, object]] = {
+SENTENCES: dict[str, Any] = {"chunk_size": None, "sentences": True, "neighbours": 1}
+"""RAG that finds single sentences, with which a perfect reader answers most."""
+WIDE: dict[str, Any] = {**SENTENCES, "top_k": 8192, "max_context_tokens": 7000}
+"""The same, filling the window."""
+AS_TRAINED: dict[str, dict[str, Any]] = {
     "gated": {"chunk_size": None, "exit_gate": False, "lines": True},
-    "rag": {"chunk_size": PASSAGE},
-    "rag_hybrid": {"chunk_size": PASSAGE},
-    "rag_window": {**WIDE},
+    "rag": SENTENCES,
+    "rag_hybrid": SENTENCES,
+    "rag_window": WIDE,
 }
 """Settings that an evaluation without a run has to be given."""
 EVALUATED_AS = {"rag_window": "rag"}
@@ -52,16 +52,14 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
     """Return every agent of the plan.
 
     All see as many tokens at a time, but for those with a whole window: full_context the text's
-    two ends, rag_window all the passages that fit.
+    two ends, rag_window all the sentences that fit.
     """
     memory = ("--agent.max-memory-tokens", str(o.memory))
     answer = ("--agent.max-answer-tokens", str(o.answer))
     room = str(256 + o.memory)  # a page and a memory: for the passages, and for words beforehand
     spoken = ("--agent.max-answer-tokens", room)
-    rag = ("--agent", "rag", "--agent.order", "text", "--agent.chunk-size", str(PASSAGE),
+    rag = ("--agent", "rag", "--agent.order", "text", *flags(SENTENCES),
            "--agent.max-context-tokens", room, *spoken)  # fmt: skip
-    wide = [word for name, value in WIDE.items()
-            for word in (f"--agent.{name.replace('_', '-')}", str(value))]  # fmt: skip
 
     def asked(kinds: tuple[str, ...], *agent: str, **more: Any) -> Trained:
         tasks = ("--tasks.kinds", *kinds, "--tasks.tokens", str(o.tokens))
@@ -74,7 +72,7 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
             KNOWN, "--agent", "gated", "--agent.no-exit-gate", "--agent.lines", *memory, *answer
         ),
         "rag": asked(KNOWN, *rag, start=BASELINE_WARM_UP),
-        "rag_window": asked(KNOWN, *rag, *wide, start=BASELINE_WARM_UP, places=2),
+        "rag_window": asked(KNOWN, *rag, *flags(WIDE), start=BASELINE_WARM_UP, places=2),
         "full_context": asked(
             KNOWN, "--agent", "full_context", *spoken, start=BASELINE_WARM_UP, places=2
         ),
@@ -82,6 +80,14 @@ def trained_agents(o: argparse.Namespace) -> dict[str, Trained]:
         "fold": asked(KNOWN, *memory, *answer),
     }
     return {name: replace(known[name], seeds=seeds[name]) for name in o.agents}
+
+
+def flags(settings: dict[str, Any]) -> Iterator[str]:
+    """Yield an agent's settings as `recollect train` takes them."""
+    for name, value in settings.items():
+        yield f"--agent.{name.replace('_', '-')}"
+        if value is not True:
+            yield str(value)
 
 
 def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from benchmarks.chronicle_plan import PASSAGE, WIDE
+from benchmarks.chronicle_plan import SENTENCES, WIDE
 from recollect.agents.base import Agent
 from recollect.agents.baselines import FullContextAgent
 from recollect.agents.fold import FoldAgent
@@ -50,7 +50,7 @@ def agents(
     """Return what is trained, and on which kinds of question."""
     fold = FoldAgent(None, memory, answer)
     room = 256 + memory  # a page and a memory: for the passages, and for words before an answer
-    rag = RagAgent("bm25", PASSAGE, 20, room, room)
+    rag = replace(RagAgent("bm25", None, 20, room, room), **SENTENCES)
     return {
         "fold": (fold, KNOWN),
         "fold_blind": (replace(fold, max_memory_tokens=blind_memory), ("blind",)),
