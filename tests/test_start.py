@@ -43,6 +43,19 @@ def test_starts_fast(args, limit):
     assert min(times) < limit, times
 
 
+@pytest.mark.parametrize(
+    ("chosen", "spins"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "None")],
+)
+def test_threads_wait_busily_for_a_moment_only_unless_told_otherwise(chosen, spins):
+    said = "import os; from recollect.__main__ import main; main(); print(os.getenv(%r))"
+    code = f"import sys; sys.argv[1:] = ['--version']; {said % 'GOMP_SPINCOUNT'}"
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("GOMP", "OMP"))}
+    env = plain | {"PYTHONPATH": str(SOURCE)} | chosen
+    done = subprocess.run([sys.executable, "-c", code], env=env, stdout=-1, text=True, check=True)
+    assert done.stdout.split()[-1] == spins
+
+
 @pytest.mark.parametrize("delay", [0.01, 0.3, 0.9])
 @pytest.mark.parametrize(
     "args",

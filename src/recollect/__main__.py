@@ -3,6 +3,12 @@
 import os
 import sys
 
+SPINS = "10000"
+"""How often torch's threads look for each other before they sleep (GOMP_SPINCOUNT).
+
+The library's own number, thirty times as high, makes a token several times slower where another
+program has one of the cores: benchmarks/busy_cpu.py."""
+
 
 def crash(kind: type[BaseException], error: BaseException, trace: object) -> None:
     """Print the traceback of a bug, without the keys that a server or a file put into it."""
@@ -49,6 +55,8 @@ def main() -> int:
     sys.excepthook = crash
     sys.unraisablehook = unheard
     open_closed()
+    if "OMP_WAIT_POLICY" not in os.environ:  # read when torch is imported
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         here = os.getcwd()
     except OSError as error:  # neither a relative path nor torch can do without
