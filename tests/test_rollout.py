@@ -14,6 +14,7 @@ import pytest
 from recollect.agents.fold import FoldAgent
 from recollect.chat.chat import Chats, Model
 from recollect.chat.rendering import Renderer, user
+from recollect.concurrency.garbage import RARELY
 from recollect.concurrency.many import concurrently
 from recollect.errors import UserError
 from recollect.memory.text import TextMemory
@@ -455,6 +456,26 @@ def test_concurrently_keeps_order_and_takes_nothing():
 
     assert asyncio.run(concurrently(after(i) for i in (5, 0, 3))) == [5, 0, 3]
     assert asyncio.run(concurrently([])) == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "meanwhile"),
+    [((700, 10, 10), RARELY), ((0, 10, 10), (0, 10, 10)), ((90_000, 5, 5), (90_000, 5, 5))],
+)
+def test_the_collector_looks_rarely_in_a_rollout_and_then_as_before(chosen, meanwhile):
+    seen = set()
+
+    def script(prompt: str) -> str:
+        seen.add(gc.get_threshold())
+        return ["always"][len(prompt)]  # the mistake of an agent's own
+
+    before = gc.get_threshold()
+    gc.set_threshold(*chosen)
+    try:
+        assert not run(rollout(script=script))[0][0].ok
+        assert gc.get_threshold() == chosen and seen == {meanwhile}
+    finally:
+        gc.set_threshold(*before)
 
 
 @pytest.mark.parametrize("frozen", [False, True])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from recollect.agents.base import Agent, checked_answers, open_memory, part_name
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency.deadlines import Deadline, OutOfTime
+from recollect.concurrency.garbage import rarely_collected
 from recollect.concurrency.many import concurrently
 from recollect.concurrency.stop import Interrupted, ending
 from recollect.errors import BoundaryError, OwnMistake, UserError, boundary, place_of
@@ -109,7 +110,8 @@ class Rollout:
             on_episode(episode)
             return episode
 
-        episodes = await concurrently(one(start, i) for start in starts for i in range(n))
+        with rarely_collected():
+            episodes = await concurrently(one(start, i) for start in starts for i in range(n))
         return [episodes[at : at + n] for at in range(0, len(episodes), n)]
 
     async def episode(

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from recollect.concurrency.garbage import RARELY
 from recollect.concurrency.stop import Stop
 from recollect.errors import UserError
 from recollect.evaluation.calls import Calls
@@ -122,8 +123,8 @@ async def work(file: int) -> None:
     try:
         with ending_with_input():
             harness = open_harness(start, relay)
-        gc.freeze()  # what was loaded stays, and few objects of an episode refer to one another:
-        gc.set_threshold(50_000, 20, 20)  # looking for rings all the time takes a tenth of all
+        gc.freeze()  # what was loaded stays
+        gc.set_threshold(*RARELY)
         while line := await reader.readline():
             *named, known = json.loads(line)
             job = Job(*named)
