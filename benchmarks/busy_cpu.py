@@ -40,7 +40,9 @@ def one(tokens: int) -> None:
 
 def measured(spins: str, others: int, tokens: int) -> float:
     """Measure one setting beside some programs that never rest."""
-    env = {**os.environ, "GOMP_SPINCOUNT": spins} if spins else dict(os.environ)
+    decide = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    env = {name: value for name, value in os.environ.items() if name not in decide}
+    env |= {"GOMP_SPINCOUNT": spins} if spins else {}
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(others)]
     try:
         words = [sys.executable, __file__, "--one", "--tokens", str(tokens)]

@@ -173,52 +173,88 @@ def told(agent: RagAgent) -> str:
 def test_rag_finds_whole_sentences_and_shows_their_neighbours() -> None:
     single = RagAgent(chunk_size=None, sentences=True)
     assert told(single) == (
-        "Ann packed up.\n\nCid sang of the old cart and of Ann. Dan met Ann in Oslo."
+        "Ann packed up.\n\nCid sang of the old cart and of Ann.\n\nDan met Ann in Oslo."
     )
     # What follows says where she went; neighbours that two share are shown once.
-    assert told(replace(single, neighbours=1)) == " ".join(STORY).removesuffix(" Eve left.")
+    around = "\n\n".join(STORY).removesuffix(" Eve left.")
+    assert told(replace(single, neighbours=1)) == around
     best = replace(single, top_k=1, order="rank")
     assert told(best) == "Ann packed up."
     assert told(replace(best, neighbours=1)) == "Ann packed up. The cart has gone to Rome."
 
 
-def test_rag_fills_passages_and_budgets_with_whole_sentences() -> None:
+def test_rag_fills_passages_with_whole_sentences() -> None:
     size = len(TOKENIZER.encode("Ann packed up. The cart has gone to Rome. ")) + 1
     played = play(RagAgent(chunk_size=size, sentences=True), Task("t", STORY, (QUESTION,)))
-    assert [entry.content for entry in played.memory.entries()] == [
+    assert [entry.content.strip() for entry in played.memory.entries()] == [
         "Ann packed up. The cart has gone to Rome.",
         "Bob slept.",
         "Cid sang of the old cart and of Ann.",  # no passage has sentences of two chunks
         "Dan met Ann in Oslo. Nobody knows.",
         "Eve left.",
     ]
-    tight = RagAgent(chunk_size=None, sentences=True, max_context_tokens=25)
-    assert told(tight) == "Ann packed up."  # the next one does not fit
     long = RagAgent(chunk_size=7, sentences=True)
     cut = play(long, task("no end to this which it is")).memory.entries()
-    assert [entry.content for entry in cut] == ["no end", "to this", "which", "it is"]
-    assert len(TOKENIZER.encode(told(replace(long, chunk_size=None, max_context_tokens=9)))) == 9
+    assert [entry.content.strip() for entry in cut] == ["no", "end to", "this", "which", "it is"]
+
+
+def test_rag_shows_whole_sentences_that_fit_the_hit_before_its_neighbours() -> None:
+    tight = RagAgent(chunk_size=None, sentences=True, max_context_tokens=25)
+    assert told(tight) == "Ann packed up."  # the next ones do not fit
+    one = replace(tight, top_k=1, neighbours=1, max_context_tokens=20)
+    text = Task("t", ("A very long day it was there. Ann left.",), (QUESTION,))
+    assert shown(play(one, text)) == ["Ann left."]
+    # The best one alone is cut, if nothing else is to be shown; what it leaves room for is shown.
+    endless = Task("t", ("Ann " * 30 + ". Ann left.",), (QUESTION,))
+    assert len(TOKENIZER.encode(shown(play(tight, endless))[0])) == 25
+    skipped = Task(
+        "t", ("Ann, Ann, Ann!", "Ann " + "went on and on " * 9, "So Ann left."), (QUESTION,)
+    )
+    roomy = replace(tight, max_context_tokens=40)
+    assert shown(play(roomy, skipped)) == ["Ann, Ann, Ann!\n\nSo Ann left."]
+
+
+def test_rag_shows_lines_as_they_are_and_takes_what_no_file_holds() -> None:
+    own = RagAgent(chunk_size=None, sentences=True, neighbours=9)
+    text = "Ann: hi\nBob: yo\n\n他来了。Ann走了！"
+    assert shown(play(own, Task("t", (text, "Ann"), (QUESTION,)))) == [f"{text}\n\nAnn"]
+    torn = Task("t", ("Ann \ud83d was here. ", " ", "Bob"), (QUESTION,))
+    assert "Ann" in shown(play(own, torn))[0]
+
+
+PIECES = st.sampled_from(["Ann left. ", "Bob! ", "naïve ", "so”.", "\n", "Zoe? "])
+
+
+@given(st.lists(PIECES, min_size=1), st.integers(1, 60), st.sampled_from(["text", "rank"]))
+def test_rag_never_shows_more_than_the_budget(words, most, order) -> None:
+    agent = RagAgent(
+        chunk_size=None, sentences=True, neighbours=1, order=order, max_context_tokens=most
+    )
+    found = shown(play(agent, Task("t", ("".join(words),), (QUESTION,))))[0]
+    assert found == NOTHING or len(TOKENIZER.encode(found)) <= most
 
 
 @given(st.text(alphabet="ab.!?\n '", max_size=60), st.integers(1, 9))
-def test_sentences_lose_nothing_but_spaces(text: str, size: int) -> None:
-    bare = "".join(text.split())
-    assert "".join("".join(sentences(text)).split()) == bare
+def test_sentences_together_are_the_text(text: str, size: int) -> None:
+    assert "".join(sentences(text)) == text.strip()
+    assert all(sentence.strip() for sentence in sentences(text))
     packed = list(packed_sentences(text, size, TOKENIZER))
-    assert "".join("".join(packed).split()) == bare and all(packed)
-    assert all(len(TOKENIZER.encode(passage)) <= size for passage in packed)
+    assert "".join(packed) == text.strip() and all(passage.strip() for passage in packed)
+    assert all(len(TOKENIZER.encode(passage.strip())) <= size for passage in packed)
 
 
 def test_sentences_of_several_scripts() -> None:
-    text = 'He said "Stop!" Then e.g. nothing... Version 2.5 won\nA title\n他来了。她走了！'
-    assert list(sentences(text)) == [
+    text = 'He said "Stop!" Then e.g.  nothing... Version 2.5 won\nA title\n他来了。她走了！'
+    assert [sentence.strip() for sentence in sentences(text)] == [
         'He said "Stop!"',
-        "Then e.g. nothing...",
+        "Then e.g.  nothing...",
         "Version 2.5 won",
         "A title",
         "他来了。",
         "她走了！",
     ]
+    faces = "🫠" * 40
+    assert "".join(packed_sentences(faces, 5, TOKENIZER)) == faces
 
 
 def test_the_index_is_the_memory_and_can_be_replayed() -> None:

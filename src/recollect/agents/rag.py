@@ -7,7 +7,7 @@ than the question. No model is asked while it is built, but vectors are where th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -17,12 +17,15 @@ from recollect.bounds import FROM_0, FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Tokenizer
 from recollect.errors import UserError
+from recollect.foreign import storable
 from recollect.memory.corpus import Corpus
 from recollect.memory.entries import name_of, number_of
 from recollect.memory.passages import packed_sentences
 from recollect.memory.search import MODES, Mode
 from recollect.memory.store import Embed, Hit, Store
 from recollect.types import Question, Task
+
+GAP = "\n\n"
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class RagAgent:
     """Tokens per passage; None takes the task's own chunks as they are."""
     top_k: int = 20
     max_context_tokens: int = 5000
-    """Tokens of all passages together; the one that does not fit is cut, the rest left out."""
+    """Tokens of all passages together; the one that does not fit is cut, the rest left out.
+    Of sentences, those that do not fit are left out."""
     max_answer_tokens: int = 1024
     order: Literal["text", "rank"] = "text"
     """How the passages found are shown: in the order of the text, or the best first."""
@@ -86,12 +90,15 @@ class RagAgent:
 
     def _pieces(self, task: Task, tokenizer: Tokenizer) -> Iterator[tuple[list[str], int]]:
         """Yield passages in the order of the text, and the last chunk that is then read."""
-        if self.sentences:
-            for number, text in enumerate(task.chunks):
-                yield list(packed_sentences(text, self.chunk_size, tokenizer)), number
-        else:
+        if not self.sentences:
             for ids, read in windows(task, tokenizer, self.chunk_size):
                 yield [tokenizer.decode(ids).strip()], read
+            return
+        for number, chunk in enumerate(task.chunks):
+            *passages, last = [*packed_sentences(storable(chunk), self.chunk_size, tokenizer), ""]
+            if passages:  # what follows a chunk is apart from it
+                last = passages.pop() + GAP
+            yield [*passages, last], number
 
     async def _breathe(self, memory: Store) -> None:
         """Index a bit at a time and let other episodes run: a long text takes seconds."""
@@ -112,46 +119,74 @@ class RagAgent:
         """Return the tokens of what a question is answered from."""
         tokenizer = tokenizer_of(chats, "answer")
         room = room_for_text(chats.model("answer"), question, self.max_answer_tokens)
-        most = left = min(room, self.max_context_tokens)
-        gap = tokenizer.encode("\n\n")
-        kept: dict[int, list[int]] = {}
         hits = await memory.search(question.text, self.top_k, self.mode) if len(memory) else []
-        for number in self._shown(hits, len(memory)):
-            ids = tokenizer.encode(_content(number, memory))
-            follows = self.sentences and number - 1 in kept
-            left -= len(gap) if kept and not follows else 0
-            if left < (len(ids) if self.sentences and kept else 1):
-                break
-            kept[number] = ids[:left]
-            left -= len(kept[number])
-        numbers = sorted(kept) if self.order == "text" else list(kept)
-        if self.sentences:
-            runs = [tokenizer.encode(" ".join(run)) for run in _runs(numbers, memory)]
-        else:
-            runs = [kept[number] for number in numbers]
-        return [token for ids in runs for token in (*gap, *ids)][len(gap) :][:most]
+        show = self._whole if self.sentences else self._cut
+        return show(hits, min(room, self.max_context_tokens), tokenizer, memory)
 
-    def _shown(self, hits: Iterable[Hit], count: int) -> Iterator[int]:
-        """Yield the numbers of passages, the best first, each once and with its neighbours."""
+    def _cut(
+        self, hits: Sequence[Hit], left: int, tokenizer: Tokenizer, memory: Store
+    ) -> list[int]:
+        """Show passages up to a limit; the last one is cut."""
+        gap = tokenizer.encode(GAP)
+        kept: dict[int, int] = {}
+        shown: dict[int, list[int]] = {}
+        for number, rank in self._near(hits, len(memory)):
+            left -= len(gap) if kept else 0
+            if left < 1:
+                break
+            kept[number] = rank
+            shown[number] = tokenizer.encode(_content(number, memory))[:left]
+            left -= len(shown[number])
+        spread = [token for number in self._ordered(kept) for token in (*gap, *shown[number])]
+        return spread[len(gap) :]
+
+    def _whole(
+        self, hits: Sequence[Hit], most: int, tokenizer: Tokenizer, memory: Store
+    ) -> list[int]:
+        """Show whole passages, those that fit; those that follow each other as in the text."""
+        gap, left = len(tokenizer.encode(GAP)), most
+        kept: dict[int, int] = {}
+        for number, rank in self._near(hits, len(memory)):
+            apart = kept and number - 1 not in kept and number + 1 not in kept
+            size = len(tokenizer.encode(_content(number, memory))) + (gap if apart else 0)
+            if size <= left or not kept:
+                kept[number] = rank
+                left -= size
+            if left < 1:
+                break
+        while True:  # text that is put together may have more tokens than its parts
+            ids = tokenizer.encode(_joined(self._ordered(kept), memory))
+            if len(ids) <= most or len(kept) < 2:
+                return ids[:most]
+            kept.popitem()
+
+    def _near(self, hits: Iterable[Hit], count: int) -> Iterator[tuple[int, int]]:
+        """Yield the numbers of passages once, each hit and then its neighbours, and its rank."""
         known: set[int] = set()
-        for found in (number_of(hit.entry.id) for hit in hits):
+        for rank, hit in enumerate(hits):
+            found = number_of(hit.entry.id)
             first, last = max(1, found - self.neighbours), min(count, found + self.neighbours)
-            new = [number for number in range(first, last + 1) if number not in known]
-            known.update(new)
-            yield from new
+            near = sorted(range(first, last + 1), key=lambda number: abs(number - found))
+            yield from ((number, rank) for number in near if number not in known)
+            known.update(near)
+
+    def _ordered(self, kept: Mapping[int, int]) -> list[int]:
+        """Put passages into the order they are shown in, by number and rank."""
+        ranked = self.order == "rank"
+        return sorted(kept, key=lambda number: (kept[number] if ranked else 0, number))
 
 
 def _content(number: int, memory: Store) -> str:
     return memory.get(name_of(number)).content
 
 
-def _runs(numbers: Iterable[int], memory: Store) -> list[list[str]]:
-    """Put passages together that follow each other in the text."""
-    runs: list[list[str]] = []
+def _joined(numbers: Iterable[int], memory: Store) -> str:
+    """Put passages together, with a gap between those that do not follow each other."""
+    parts: list[str] = []
     before = 0
     for number in numbers:
-        if not runs or number != before + 1:
-            runs.append([])
-        runs[-1].append(_content(number, memory))
+        if parts and number != before + 1:
+            parts[-1] = parts[-1].rstrip() + GAP
+        parts.append(_content(number, memory))
         before = number
-    return runs
+    return "".join(parts).strip()

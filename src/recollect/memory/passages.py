@@ -88,43 +88,51 @@ class WordIndex:
         return [self.passages[number] for number in best]
 
 
-_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]»]*\s+(?![a-z])|[。！？][”’」』）]*|\n")
+_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]»]*\s++(?![a-z])|[。！？][”’」』）]*\s*|\n\s*")
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Cut a text after its sentences and lines, roughly: an abbreviation may end one."""
+    """Cut a text after its sentences and lines, roughly: an abbreviation may end one.
+
+    The space after a sentence is part of it: together they are the text again.
+    """
+    text = text.strip()
     begin = 0
     for found in _SENTENCE_END.finditer(text):
-        if sentence := text[begin : found.end()].strip():
-            yield sentence
+        yield text[begin : found.end()]
         begin = found.end()
-    if rest := text[begin:].strip():
-        yield rest
+    if begin < len(text):
+        yield text[begin:]
 
 
 def packed_sentences(text: str, size: int | None, tokenizer: Tokenizer) -> Iterator[str]:
-    """Cut a text into passages of at most `size` tokens, at sentence ends; None: one sentence each.
+    """Cut a text into passages of about `size` tokens, at sentence ends; None: one sentence each.
 
     A sentence that is longer is cut.
     """
     if size is None:
         yield from sentences(text)
         return
-    held: list[str] = []
-    length = 0
+    held, length = "", 0
     for sentence in sentences(text):
-        ids = tokenizer.encode(f" {sentence}")
-        if held and length + len(ids) > size:
-            yield " ".join(held)
-            held, length = [], 0
-        if len(ids) > size:
-            cut = (tokenizer.decode(ids[at : at + size]).strip() for at in range(0, len(ids), size))
-            yield from filter(None, cut)
-        else:
-            held.append(sentence)
-            length += len(ids)
+        for piece in _halved(sentence, size, tokenizer):
+            more = len(tokenizer.encode(piece))
+            if held.strip() and length + more > size:
+                yield held
+                held, length = "", 0
+            held, length = held + piece, length + more
     if held:
-        yield " ".join(held)
+        yield held
+
+
+def _halved(text: str, size: int, tokenizer: Tokenizer) -> Iterator[str]:
+    if len(text) < 2 or len(tokenizer.encode(text)) <= size:
+        yield text
+        return
+    middle = len(text) // 2
+    at = text.rfind(" ", 1, middle) + 1 or middle
+    yield from _halved(text[:at], size, tokenizer)
+    yield from _halved(text[at:], size, tokenizer)
 
 
 def packed(text: str, size: int) -> Iterator[str]:

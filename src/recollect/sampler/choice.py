@@ -51,8 +51,8 @@ def open_sampler(
             for note in paged.notes:
                 say(note)
             try:
-                if missing := paged.rehearse():
-                    say(f"no tokens are guessed: such steps cannot be recorded ({missing})")
+                for note in paged.rehearse():
+                    say(note)
                 return paged
             except UserError:
                 raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from recollect.models.model import LoadedModel
+from recollect.models.tokenizer import first_line
 from recollect.sampler.bursts import Burst, BurstRows, BurstStart, fetched, started
 from recollect.sampler.graphs import Graphs, rounded
 from recollect.sampler.history import History
@@ -82,12 +83,18 @@ class Decoder:
         if self.shared is None or rows.common is None:
             return None
         tiles = self.shared.find(rows.common, rows.lengths)
-        if tiles is not None:
-            try:
-                self.record(size, rows.way, True)
-            except Exception:  # a kernel that this GPU does not take, or no memory for it
-                self.shared = tiles = None
-        return tiles
+        return None if tiles is None or self.record_shared(size, rows.way) else tiles
+
+    def record_shared(self, size: int, way: Way) -> str:
+        """Record a step that reads once what is shared; if that fails, say why, and do without."""
+        if self.shared is None:
+            return ""
+        try:
+            self.record(size, way, True)
+        except Exception as error:  # a kernel that this GPU does not take, or no memory for it
+            self.shared = None
+            return first_line(error)
+        return ""
 
     def record(self, size: int, way: Way, shares: bool = False) -> None:
         """Record a step of this many rows, if steps are recorded."""

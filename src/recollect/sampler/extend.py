@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from recollect.models.model import LoadedModel
+from recollect.models.tokenizer import first_line
 from recollect.sampler.bursts import Burst, BurstRows, BurstStart
 from recollect.sampler.decode import Decoder
 from recollect.sampler.drafts import Drafter
@@ -73,10 +74,15 @@ class Extender:
         found, self.pace.totals = self.pace.totals, Counter()
         return found
 
-    def record(self) -> str:
-        """Record the smallest steps; say why there are no drafts, if these cannot be recorded."""
+    def record(self) -> list[str]:
+        """Record the smallest steps; return notes on what is done without, if it cannot be."""
         self.decoder.record(8, "drawn")
-        return self._record_drafts(self.drafter, 1, "drawn", False) if self.drafter else ""
+        drafts = self._record_drafts(self.drafter, 1, "drawn", False) if self.drafter else ""
+        shared = self.decoder.record_shared(8, "drawn")
+        notes = {"no tokens are guessed": drafts, "siblings' keys are read for each": shared}
+        return [
+            f"{what}: such steps cannot be recorded ({why})" for what, why in notes.items() if why
+        ]
 
     def _record_drafts(self, drafter: Drafter, count: int, way: Way, narrow: bool) -> str:
         try:
@@ -84,7 +90,7 @@ class Extender:
             return ""
         except Exception as error:  # a graph cannot hold it, or the GPU has no memory for it
             self.drafter = self.decoder.history = None
-            return str(error).strip().partition("\n")[0] or type(error).__name__
+            return first_line(error)
 
     def enter(self, read: Read) -> None:
         """Take in sequences whose prompts were just read."""

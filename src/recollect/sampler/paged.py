@@ -126,8 +126,8 @@ class PagedPolicy:
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
 
-    def rehearse(self) -> str:
-        """Record the smallest steps, which may fail; say why, if only those with drafts do."""
+    def rehearse(self) -> list[str]:
+        """Record the smallest steps, which may fail; return notes on those it can do without."""
         with on_device(self.model.device), torch.inference_mode():
             self._reader.record(1)
             return self._extender.record()
