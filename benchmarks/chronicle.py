@@ -180,15 +180,22 @@ async def perfect(o: argparse.Namespace, seed: int) -> None:
     await run(log, *PERFECT, "--model", o.model, "--out", o.out, *lengths, *sizes)
 
 
+def divide(o: argparse.Namespace, kept: int) -> None:
+    """Divide the GPU, of which a program takes about 13 GiB, into places.
+
+    Those kept for training never wait for programs that measure, unless there is but one.
+    """
+    o.kept, o.turn, o.training = kept, asyncio.Lock(), asyncio.Semaphore(kept)
+    left = o.at_once - kept
+    o.places = asyncio.Semaphore(left) if left > 0 else o.training
+
+
 async def everything(o: argparse.Namespace) -> None:
     """Do all that is missing: the warm-ups, then every agent and seed, side by side on the GPU."""
     await warm_ups(o)
     trained = trained_agents(o)
-    # A program takes about 13 GiB of the GPU. Those that train never wait for those that measure.
     most = max(agent.seeds * agent.places for agent in trained.values())
-    o.kept = max(1, min(most, o.at_once - 1)) if "trained" in o.parts else 0
-    o.training, o.turn = asyncio.Semaphore(o.kept), asyncio.Lock()
-    o.places = asyncio.Semaphore(max(1, o.at_once - o.kept))
+    divide(o, max(1, min(most, o.at_once - 1)) if "trained" in o.parts else 0)
     seeds = max(agent.seeds for agent in trained.values()) if "perfect" in o.parts else 0
     # Outside of the group: what fails without a GPU does not stop what needs one.
     readers = [asyncio.create_task(perfect(o, seed)) for seed in range(seeds)]
@@ -197,7 +204,7 @@ async def everything(o: argparse.Namespace) -> None:
             measured.create_task(apart(o, babilong(o)))
             await asyncio.sleep(0)
         await train_all(o, trained, measured)
-        for _ in range(o.kept):
+        for _ in range(o.kept if o.places is not o.training else 0):
             o.places.release()
         asked = f"chronicle:{','.join(KNOWN)}"
         # What comes out of weights that know no form is long, and worth little beyond 1x.

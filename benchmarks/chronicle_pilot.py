@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 from benchmarks import chronicle, chronicle_plan
@@ -29,15 +30,13 @@ WAYS: dict[str, dict[str, float]] = {
 async def all_ways(o: argparse.Namespace) -> None:
     """Train every way, side by side; one that breaks does not end the others."""
     await chronicle.warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
-    o.places = asyncio.Semaphore(o.at_once)
+    chronicle.divide(o, o.at_once)
     agent = chronicle_plan.trained_agents(o)["gated"]
     runs = [
         chronicle.train(argparse.Namespace(**vars(o) | way), name, agent, 0)
         for name, way in WAYS.items()
     ]
-    for failed in await asyncio.gather(*runs, return_exceptions=True):
-        if failed:
-            print(failed)
+    await asyncio.gather(*(chronicle.apart(o, training) for training in runs))
 
 
 def learned(out: Path, name: str) -> tuple[list[float], list[float]]:
@@ -68,10 +67,11 @@ def table(out: Path) -> tuple[str, str]:
     return "\n".join(lines), best[1]
 
 
-def main() -> None:
-    """Try all ways, and say which did best."""
+def main() -> int:
+    """Try all ways, and say which did best; return 1 if one failed."""
     o = chronicle_plan.parse(__doc__)
     o.out.mkdir(parents=True, exist_ok=True)
+    o.failed = False
     try:
         with shared_gpu(o.out):
             asyncio.run(all_ways(o))
@@ -80,7 +80,8 @@ def main() -> None:
         (o.out / "pilot.md").write_text(text + "\n")
         (o.out / "best").write_text(best + "\n")
         print(text, f"best: {best}", sep="\n\n")
+    return int(o.failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

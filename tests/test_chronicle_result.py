@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import re
 import sys
@@ -473,6 +474,43 @@ def test_each_agent_may_have_its_own_number_of_seeds(monkeypatch):
         trained = chronicle_plan.trained_agents(chronicle_plan.parse(chronicle.__doc__))
         count = Counter(name for name, _seed in chronicle_plan.seeded(trained))
         assert [count[name] for name in ("gated", "rag", "fold")] == runs
+
+
+@pytest.mark.parametrize("broken", ["", "better-0"])
+def test_the_pilot_trains_every_way_and_says_so_if_one_fails(tmp_path, monkeypatch, broken):
+    asked: list[Path] = []
+
+    async def noted_down(log: Path, *_command: object) -> None:
+        asked.append(log)
+        if broken in log.parts:
+            raise RuntimeError("it broke")
+
+    monkeypatch.setattr(chronicle, "run", noted_down)
+    monkeypatch.setattr(chronicle_pilot, "shared_gpu", lambda _out: contextlib.nullcontext())
+    monkeypatch.setattr(sys, "argv", ["x", "--model", "m", "--out", str(tmp_path)])
+    assert chronicle_pilot.main() == bool(broken)
+    trained = [log.parent.name for log in asked if log.name == "train.log"]
+    assert sorted(trained) == sorted(f"{name}-0" for name in chronicle_pilot.WAYS)
+
+
+@pytest.mark.parametrize("places", [1, 2, 9])
+def test_no_more_programs_than_places_are_on_the_gpu(tmp_path, monkeypatch, places):
+    running, most = 0, 0
+
+    async def counted(log: Path, *command: object) -> None:
+        nonlocal running, most
+        log.parent.mkdir(parents=True, exist_ok=True)
+        on_gpu = not {"benchmarks.chronicle_perfect", "benchmarks.chronicle_table"} & {*command}
+        running += on_gpu
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= on_gpu
+
+    monkeypatch.setattr(chronicle, "run", counted)
+    words = ["x", "--model", "m", "--out", str(tmp_path), "--at-once", str(places)]
+    monkeypatch.setattr(sys, "argv", words)
+    asyncio.run(chronicle.everything(chronicle_plan.parse(chronicle.__doc__)))
+    assert most == places
 
 
 def test_the_pilot_takes_the_way_that_ends_highest(tmp_path):

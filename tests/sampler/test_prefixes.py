@@ -166,5 +166,5 @@ def test_a_step_that_cannot_be_recorded_reads_for_each_from_then_on(tmp_path, mo
     assert decoder.shared is None and asked.count(True) == 1
     decoder.shared = SharedRows(policy.max_running, 2, model.device)
     note = "siblings' keys are read for each: such steps cannot be recorded (out of resources)"
-    assert policy.rehearse() == [note] and decoder.shared is None
-    assert policy.rehearse() == []
+    assert policy._extender.record() == [note] and decoder.shared is None
+    assert policy._extender.record() == []
