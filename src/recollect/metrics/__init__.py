@@ -35,6 +35,7 @@ from recollect.metrics.table import (
     QuestionScore,
     find_metric,
     find_score,
+    is_share,
     score_question,
 )
 from recollect.metrics.values import numeric_match, value_match
@@ -59,6 +60,7 @@ __all__ = [
     "find_metric",
     "find_score",
     "holm",
+    "is_share",
     "locomo_f1",
     "mean_interval",
     "normalise",

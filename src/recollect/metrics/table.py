@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
-from recollect.errors import UserError
+from recollect.errors import OwnMistake, UserError, place_of_function
 from recollect.metrics import published
 from recollect.metrics.answers import (
     Metric,
@@ -47,18 +48,40 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 
 def find_metric(metric: str | Metric) -> Metric:
-    """Return a metric by its name; a function is one already."""
+    """Return a metric by its name; of a function of one's own, what it returns is checked."""
     if not isinstance(metric, str):
-        return metric
+        return metric if metric in METRICS.values() else _checked(metric)
     if metric not in METRICS:
         raise UserError(f"there is no metric {metric!r}", f"choose from {', '.join(METRICS)}")
     return METRICS[metric]
 
 
+def _checked(metric: Metric) -> Metric:
+    """Refuse what is no share: it would spoil means and intervals without a word."""
+
+    def score(reply: str, answers: tuple[str, ...]) -> float:
+        found: Any = metric(reply, answers)
+        if not is_share(found):
+            what = f"the metric returned {found!r:.80}, not a number from 0 to 1"
+            raise OwnMistake(what, place_of_function(metric))
+        return float(found)
+
+    return score
+
+
+def is_share(found: Any) -> bool:
+    """Tell whether a value is a number from 0 to 1, which NaN is not."""
+    try:
+        return not isinstance(found, str) and 0 <= float(found) <= 1
+    except (TypeError, ValueError):
+        return False
+
+
 def find_score(metric: str | Metric) -> QuestionScore:
     """Return what scores a reply to a question: by name, or by a function of reply and answers."""
     if not isinstance(metric, str):
-        own = metric  # which is given the whole reply: what counts in it is for the metric to say
+        # It is given the whole reply: what counts in it is for the metric to say.
+        own = find_metric(metric)
         return lambda reply, question: score_question(own, reply, question)
     if metric not in SCORES:
         raise UserError(f"there is no metric {metric!r}", f"choose from {', '.join(SCORES)}")

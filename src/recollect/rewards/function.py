@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import numbers
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 from recollect.agents.function import check_arguments, made, show, shown
 from recollect.errors import OwnMistake, UserError, place_of_function
 from recollect.memory.base import Memory
-from recollect.metrics import QuestionScore
+from recollect.metrics import QuestionScore, is_share
 from recollect.rewards.base import Reward, Score
 from recollect.types import Episode
 
@@ -50,14 +51,48 @@ class WithAnswers:
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score the episode, then its answers."""
+        answers = list(episode.answers)
         given: Any = self.reward(episode, memory)  # which need not be async
         found = as_score(await given if inspect.isawaitable(given) else given, self.reward)
+        wrong = _wrong(found, episode)
+        if episode.answers != answers:
+            episode.answers, wrong = answers, "changed the answers, which are measured: copy them"
+        if wrong:
+            own = self.reward.function if isinstance(self.reward, FunctionReward) else self.reward
+            raise OwnMistake(f"the reward {wrong}", place_of_function(own))
         if "answer" in found.parts or not episode.task.questions:
             return found
         pairs = zip(episode.answers, episode.task.questions, strict=True)
         scores = [float(self.score(answer, question)) for answer, question in pairs]
         parts = {**found.parts, "answer": sum(scores) / len(scores)}
         return replace(found, parts=parts, answers=found.answers or scores)
+
+
+def _wrong(found: Score, episode: Episode) -> str:
+    """Say what is wrong with a score: it must be finite, and answers are scored by shares."""
+    rewards = [found.reward, *(own for own in found.contexts if own is not None)]
+    rewards += [reward for step in found.steps for reward in step.values()]
+    shares = [*found.answers, *(found.parts[name] for name in ("answer",) if name in found.parts)]
+    count, contexts = len(episode.task.questions), len(episode.contexts)
+    sizes = (
+        ("scores of answers", found.answers, count),
+        ("rewards of contexts", found.contexts, contexts),
+        ("rewards of steps", found.steps, contexts),
+    )
+    for value in (*rewards, *found.parts.values()):
+        if not _is_finite(value):
+            return f"is not finite: it returned {value!r:.80}"
+    for value in shares:
+        if not is_share(value):
+            return f"returned {value!r:.80} for an answer, not a number from 0 to 1"
+    for what, given, wanted in sizes:
+        if given and len(given) != wanted:
+            return f"returned {len(given)} {what}, not {wanted}"
+    return ""
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def as_score(found: Any, function: Any) -> Score:

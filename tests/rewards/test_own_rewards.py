@@ -1,0 +1,81 @@
+"""What a reward or a metric of one's own returns is checked where it would spoil a measurement."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recollect.errors import OwnMistake
+from recollect.memory.text import TextMemory
+from recollect.metrics import find_metric, find_score, is_share
+from recollect.rewards.base import Score
+from recollect.rewards.function import WithAnswers, as_reward
+from recollect.types import Context, Episode, Question, Task
+
+TASK = Task("t", ("A text.",), (Question("Who?", ("Ann",)), Question("Where?", ("Rome",))))
+
+
+def scored(reward: Any, answers: tuple[str, ...] = ("Ann", "Oslo")) -> tuple[Episode, Score]:
+    """Let a reward of one's own judge an episode, as a run does."""
+    contexts = [Context("answer", f"question {i}", True) for i in (1, 2)]
+    episode = Episode(TASK, 0, contexts, answers=list(answers))
+    own = WithAnswers(as_reward(reward), find_score("exact_match"))
+    return episode, asyncio.run(own(episode, TextMemory()))
+
+
+def test_answers_are_scored_beside_a_reward():
+    _, score = scored(lambda episode, memory: np.float32(7))
+    assert (score.reward, score.parts, list(score.answers)) == (7.0, {"answer": 0.5}, [1.0, 0.0])
+    both = Score(1, {"answer": 0.25, "length": -7.0}, [None, 2.0], [0, 1], [{}, {"call": -1.0}])
+    assert scored(lambda episode, memory: both)[1] is both
+
+
+@pytest.mark.parametrize(
+    ("score", "says"),
+    [
+        (math.nan, "is not finite: it returned nan"),
+        (-math.inf, "is not finite: it returned -inf"),
+        (Score(1, {"length": math.nan}), "is not finite"),
+        (Score(1, {"length": "long"}), "is not finite: it returned 'long'"),
+        (Score(1, contexts=[math.inf, None]), "is not finite"),
+        (Score(1, steps=[{}, {"call": math.nan}]), "is not finite"),
+        (Score(1, {"answer": 5.0}), "returned 5.0 for an answer, not a number from 0 to 1"),
+        (Score(1, answers=[0.5, -1]), "returned -1 for an answer"),
+        (Score(1, answers=[1, 1, 1]), "returned 3 scores of answers, not 2"),
+        (Score(1, contexts=[1.0]), "returned 1 rewards of contexts, not 2"),
+        (Score(1, steps=[{}]), "returned 1 rewards of steps, not 2"),
+    ],
+)
+def test_a_score_that_would_spoil_a_measurement_is_the_rewards_mistake(score, says):
+    with pytest.raises(OwnMistake, match=f"the reward {says}") as raised:
+        scored(lambda episode, memory: score)
+    assert "test_own_rewards.py:" in raised.value.place
+
+
+def test_a_reward_cannot_write_the_answers_that_are_measured():
+    seen = []
+
+    def cheat(episode: Episode, memory: Any) -> float:
+        seen.append(episode)
+        episode.answers[:] = [question.answers[0] for question in episode.task.questions]
+        return 1.0
+
+    with pytest.raises(OwnMistake, match="changed the answers, which are measured"):
+        scored(cheat)
+    assert seen[0].answers == ["Ann", "Oslo"]
+
+
+@pytest.mark.parametrize("returned", [2.0, -0.1, math.nan, math.inf, None, "0.5", [1]])
+@pytest.mark.parametrize("find", [find_metric, find_score])
+def test_a_metric_of_ones_own_returns_a_share(find, returned):
+    given = TASK.questions[0] if find is find_score else ("Ann",)
+    with pytest.raises(OwnMistake, match="not a number from 0 to 1") as raised:
+        find(lambda reply, answers: returned)("Ann", given)
+    assert "test_own_rewards.py:" in raised.value.place
+    assert not is_share(returned)
+    for right in (True, 1, np.float32(0.5), np.bool_(True)):
+        assert find(lambda reply, answers, own=right: own)("Ann", given) == float(right)
