@@ -190,9 +190,9 @@ def test_the_same_command_asks_nothing_again_and_replay_asks_nothing(capsys, tmp
         refused = main(command(server, out, "--temperature", "0.1"))
     assert refused == 2 and "temperature was 0.7, now 0.1" in capsys.readouterr().err
     assert (out / "calls.jsonl").read_text() == ""
-    assert main(["replay", str(out), "--metrics", "rouge_l", "--prices", "1,1"]) == 0
+    assert main(["replay", str(out), "--metrics", "rouge_l,token_f1", "--prices", "1,1"]) == 0
     results = load(out)
-    assert set(results.cells[0].scores) == {"rouge_l", "answer_match"}
+    assert set(results.cells[0].scores) == {"rouge_l", "token_f1", "answer_match"}
     assert results.cells[0].cost.dollars and results.cells[0].scores["rouge_l"].n == 12
 
 
@@ -344,6 +344,7 @@ def test_no_error_of_a_server_acts_on_the_terminal(capsys, tmp_path: Path):
         (("--chunk-size", "0"), "set --chunk-size"),
         (("--set", "fold.chunk=3"), "there is no chunk"),
         (("--set", "rag.top_k=3"), "sets nothing"),
+        (("--set", "fold.chunk_size=0"), "fold.chunk_size is 0\n  fix: set fold.chunk_size to 1"),
         (("--set", "fold.chunk_size=big"), "chunk_size should be a valid integer"),
         (("--tasks", "recal@1k"), "there is no task 'recal'"),
         (("--metrics", "bleu"), "no metric 'bleu'"),

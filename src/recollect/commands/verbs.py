@@ -138,14 +138,14 @@ def replay(args: list[str]) -> int:
         from recollect.commands.evaluate import run_replay
         from recollect.commands.run_scores import is_run_folder, replay_run
         from recollect.display import open_console
-        from recollect.evaluation.options import ReplayOptions, split_names
+        from recollect.evaluation.options import ReplayOptions
 
     if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
         raise UserError("replay needs a folder", "type recollect replay FOLDER")
     folder = "" if args[0].startswith("-") else args.pop(0)
     options = read_options(ReplayOptions, args, "replay FOLDER")
     if is_run_folder(Path(folder)):
-        return replay_run(Path(folder), split_names(options.metrics), open_console())
+        return replay_run(Path(folder), options.metrics, open_console())
     return run_replay(Path(folder), options)
 
 

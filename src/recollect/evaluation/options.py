@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -125,6 +126,9 @@ class ReplayOptions:
     """JSON with the published wording of LongMemEval's judge, by type of question; without it the
     same rules are given in our words."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metrics", tuple(split_names(self.metrics)))
+
 
 def make_options(**settings: Any) -> EvalOptions:
     """Make options of what a Python program passes; paths may be texts."""
@@ -181,8 +185,19 @@ def choose_agents(
                 f"{setting!r} sets nothing",
                 f"write AGENT.FIELD=VALUE, with one of the agents {', '.join(agents)}",
             )
-        agents[name] = _laid_over(agents[name], field.split("."), value, setting)
+        try:
+            agents[name] = _laid_over(agents[name], field.split("."), value, setting)
+        except UserError as error:
+            raise UserError(
+                *(_named_here(text, name) for text in (error.what, error.fix))
+            ) from error
     return agents
+
+
+def _named_here(text: str, name: str) -> str:
+    """Say `rag.top_k` where a message for a run says `--agent.top-k`, or `agent.top_k`."""
+    own = re.compile(r"(?<![\w.])(?:--)?agent\.([\w.-]*\w)")
+    return own.sub(lambda found: f"{name}.{found[1].replace('-', '_')}", text)
 
 
 def _laid_over(part: Any, path: list[str], value: str, setting: str) -> Any:
