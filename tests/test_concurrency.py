@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -169,6 +171,34 @@ def test_code_that_blocks_is_ended_by_one_signal_and_by_a_second_at_once(monkeyp
     assert ended == ["CancelledError" if signals == 1 else "Interrupted"]
     assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)]
     assert 900 < left <= 1000 and interval == 0
+
+
+STUBBORN = """
+import asyncio, os, signal, threading
+from recollect.concurrency import stop
+
+stop.PATIENCE = 0.05
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+async def refuses():
+    while True:
+        try:
+            await asyncio.sleep(0.01)
+        except BaseException:
+            pass
+
+async def work():
+    for delay in (0.1, 0.3):
+        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+    await asyncio.gather(refuses(), refuses())
+
+stop.Stop().run(work())
+"""
+
+
+def test_a_task_that_refuses_to_be_cancelled_is_ended_with_python_by_a_second_signal():
+    done = subprocess.run([sys.executable, "-c", STUBBORN], stderr=-1, text=True, timeout=60)
+    assert done.returncode == 130 and "a task of your own refused to be cancelled" in done.stderr
 
 
 @pytest.mark.usefixtures("heard")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +49,8 @@ class Stop:
         self._asked = signal.SIGINT
         self._answered = False
         self._hears = False
+        self._leaving = 0
+        """How often it was looked while all that was left was to end tasks; 0 before."""
         self._before_alarm: tuple[Any, tuple[float, float]] | None = None
         """Whose alarm there was, and when it was due, while this one watches."""
 
@@ -66,22 +70,30 @@ class Stop:
 
         # A user's own code may change the current folder; who named paths meant this one.
         with contextlib.chdir(Path.cwd()), self._hearing(), asyncio.Runner() as runner:
-            loop = runner.get_loop()
-            task = loop.create_task(watched())
-            while True:
-                try:
-                    return loop.run_until_complete(task)
-                except asyncio.CancelledError:
-                    if self._interrupted:
-                        raise Interrupted from None
-                    raise
-                except Interrupted:
-                    raise
-                except (KeyboardInterrupt, SystemExit) as error:
-                    if task.done():
-                        what = f"it ended Python ({ending(error)})"
-                        raise RuntimeError(what).with_traceback(error.__traceback__) from None
-                    # Some task of a user's own raised it. Who awaits that task is told.
+            self._leaving = 0
+            try:
+                return self._complete(runner.get_loop(), watched())
+            finally:
+                self._leaving = 1
+
+    def _complete(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+        task = loop.create_task(work)
+        # A second interrupt raises here and leaves nobody who would look at the task's own end.
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except asyncio.CancelledError:
+                if self._interrupted:
+                    raise Interrupted from None
+                raise
+            except Interrupted:
+                raise
+            except (KeyboardInterrupt, SystemExit) as error:
+                if task.done():
+                    what = f"it ended Python ({ending(error)})"
+                    raise RuntimeError(what).with_traceback(error.__traceback__) from None
+                # Some task of a user's own raised it. Who awaits that task is told.
 
     def now(self) -> None:
         """Cancel what is running, or what starts next."""
@@ -148,6 +160,9 @@ class Stop:
             self._work[0].call_soon_threadsafe(setattr, self, "_answered", True)
 
     def _tick(self, _number: int, frame: FrameType | None) -> None:
+        if self._leaving:
+            self._leave()
+            return
         if self._answered or self._work is None or not _in_own_code(frame):
             self._expect_answer()
             return
@@ -155,6 +170,15 @@ class Stop:
         if not self._interrupted:
             signal.raise_signal(self._asked)
         raise asyncio.CancelledError
+
+    def _leave(self) -> None:
+        """End Python, if a task of a user's own refuses to end: such a task would hang it."""
+        self._leaving += 1
+        if self._leaving > 3:
+            sys.stdout.flush()
+            sys.stderr.write("recollect: stopped; a task of your own refused to be cancelled\n")
+            sys.stderr.flush()
+            os._exit(128 + self._asked)
 
 
 def ending(error: BaseException) -> str:
