@@ -69,20 +69,25 @@ class Stop:
                 self._work = None
 
         # A user's own code may change the current folder; who named paths meant this one.
-        with contextlib.chdir(Path.cwd()), self._hearing(), asyncio.Runner() as runner:
+        with (
+            contextlib.chdir(Path.cwd()),
+            self._hearing(),
+            contextlib.ExitStack() as after,
+            asyncio.Runner() as runner,
+        ):
+            task = runner.get_loop().create_task(watched())
+            # An interrupt that is raised leaves nobody who would look at how the task ended.
+            after.callback(lambda: task.done() and (task.cancelled() or task.exception()))
             self._leaving = 0
             try:
-                return self._complete(runner.get_loop(), watched())
+                return self._complete(task)
             finally:
                 self._leaving = 1
 
-    def _complete(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-        task = loop.create_task(work)
-        # A second interrupt raises here and leaves nobody who would look at the task's own end.
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    def _complete(self, task: asyncio.Task[T]) -> T:
         while True:
             try:
-                return loop.run_until_complete(task)
+                return task.get_loop().run_until_complete(task)
             except asyncio.CancelledError:
                 if self._interrupted:
                     raise Interrupted from None
