@@ -290,6 +290,13 @@ def test_siblings_keys_are_read_for_each_where_reading_them_once_is_off(tmp_path
     assert shared == [[256] * 18 + [0] * 3]
 
 
+def test_nothing_is_compared_where_a_tile_has_no_room_for_siblings(tmp_path, monkeypatch):
+    model = loaded(tmp_path)
+    monkeypatch.setattr("recollect.sampler.prefixes.QUERIES", 4)
+    works, why = shares_or_not(model)
+    assert not works and "a tile has no room for siblings" in why
+
+
 def test_a_model_that_is_compiled_is_not_compiled_for_nothing(tmp_path):
     model = loaded(tmp_path)
     compiled: list[int] = []

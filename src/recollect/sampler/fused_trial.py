@@ -1,4 +1,4 @@
-"""Try fused layers and quick picks where they will run, before anything relies on them.
+"""Try fused layers, quick picks and shared keys where they will run, before anything relies on them.
 
 What fails, or is off by more than rounding, is not used; the sampler then works as it does without.
 """
@@ -175,8 +175,8 @@ def shares_off(model: LoadedModel) -> str:
     lengths = torch.arange(ROWS) * (PAGE - 1) // (ROWS - 1) + 8 * PAGE
     rows = SharedRows(ROWS, q_heads // kv_heads, device)
     found = rows.find(np.array([0, *[8 * PAGE] * (ROWS - 4), 0, 0, 0]), lengths.numpy())
-    if found is None:  # a tile has no room for siblings: nothing will be shared
-        return ""
+    if found is None:
+        return f"with {q_heads // kv_heads} queries to a head, a tile has no room for siblings"
     rows.load(found)
     plan = TokenPlan(
         cache,
