@@ -1,4 +1,4 @@
-"""Try fused layers, quick picks and shared keys where they will run, before anything relies on them.
+"""Try fused layers, quick picks and shared keys where they will run, before they are relied on.
 
 What fails, or is off by more than rounding, is not used; the sampler then works as it does without.
 """
