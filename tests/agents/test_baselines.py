@@ -222,7 +222,7 @@ def test_rag_shows_lines_as_they_are_and_takes_what_no_file_holds() -> None:
     assert "Ann" in shown(play(own, torn))[0]
 
 
-PIECES = st.sampled_from(["Ann left. ", "Bob! ", "naïve ", "so”.", "\n", "Zoe? "])
+PIECES = st.sampled_from(["Ann left. ", "Bob! ", "naive ", "so'.", "\n", "Zoe? "])
 
 
 @given(st.lists(PIECES, min_size=1), st.integers(1, 60), st.sampled_from(["text", "rank"]))

@@ -130,7 +130,12 @@ def test_a_mistake_in_ones_tasks_or_metric_is_found_first(here, capsys):
     common = ["eval", "--model", "http://127.0.0.1:9/v1", "--out", "out"]
     for words, says in {
         ("--tasks", "recall@1k", "--metrics", "own:close"): "own.py:2: AttributeError",
-        ("--tasks", "recall@1k", "--metrics", "own:words"): "own:words returned 'good'",
+        (
+            "--tasks",
+            "recall@1k",
+            "--metrics",
+            "own:words",
+        ): "own.py:7: OwnMistake: the metric returned 'good'",
         ("--tasks", "own:tasks"): "own.py:5: ZeroDivisionError: division by zero",
     }.items():
         assert main([*common, *words]) == 2

@@ -70,7 +70,7 @@ def _checked(metric: Metric) -> Metric:
 
 
 def is_share(found: Any) -> bool:
-    """Tell whether a value is a number from 0 to 1; NaN is none."""
+    """Tell whether a value is a number from 0 to 1."""
     try:
         return not isinstance(found, str) and 0 <= float(found) <= 1
     except (TypeError, ValueError):
