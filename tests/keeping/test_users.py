@@ -121,3 +121,15 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path):
         never = beside(Shelf())
         rest = [Item(item.text) for item in user.items]
         assert asyncio.run(user.memory()).hash == asyncio.run(never.read(rest)).hash
+
+
+def test_what_is_being_written_is_no_state(tmp_path):
+    """Another process writes it: it has no name yet, and is not removed with the old ones."""
+    shelf = Shelf(tmp_path)
+    for key in "abc":
+        shelf.save(key, {})
+    written = tmp_path / ".tmp-0.json"
+    written.write_text("half")
+    assert sorted(shelf.keys()) == ["a", "b", "c"]
+    assert shelf.keep_newest(1) == 2 and shelf.keep_only([]) == 1
+    assert written.exists() and not list(shelf.keys())

@@ -137,6 +137,16 @@ asyncio.run(fill(cache, Slow(), cache.missing(texts), 8))
 """
 
 
+def test_a_shard_that_is_being_written_or_was_left_by_a_kill_is_none(tmp_path):
+    cache = EmbeddingCache(tmp_path, "fake@1")
+    cache.add(["a"], np.ones((1, 4), np.float32))
+    left = cache.folder / ".tmp-0.arrow"
+    left.write_bytes(b"half")
+    assert len(EmbeddingCache(tmp_path, "fake@1")) == 1
+    cache.tidy()
+    assert not left.exists()
+
+
 def test_a_killed_run_loses_only_its_batch(tmp_path):
     for _ in range(2):
         root = Path(__file__).parents[2]

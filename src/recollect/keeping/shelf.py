@@ -65,7 +65,7 @@ class Shelf:
         if self.folder is None:
             yield from list(self._held)
         else:
-            yield from [path.stem for path in self.folder.glob("*.json")]
+            yield from [path.stem for path in self.folder.glob("[!.]*.json")]
 
     def keep_only(self, keys: Collection[str]) -> int:
         """Delete every other state; return how many there were."""
@@ -83,7 +83,7 @@ class Shelf:
         if self.folder is None:
             old = list(self._held)[: max(0, len(self._held) - most)]
         else:
-            paths = list(self.folder.glob("*.json"))
+            paths = list(self.folder.glob("[!.]*.json"))
             if len(paths) <= most:
                 return 0
             saved = {key: number for number, key in enumerate(self._saved)}

@@ -105,7 +105,7 @@ class EmbeddingCache:
         return name
 
     def _read(self) -> None:
-        paths = sorted(self.folder.glob("*.arrow"))
+        paths = sorted(self.folder.glob("[!.]*.arrow"))  # not what is being written
         try:
             for path in paths:
                 self._open(path)

@@ -61,7 +61,7 @@ def open_rows(source: str) -> RowBlocks:
     if path.is_dir():
         if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
             return _saved(path)
-        files = sorted(path.rglob("*.parquet"))
+        files = sorted(path.rglob("[!.]*.parquet"))
         if not files:
             raise UserError(
                 f"{path} holds neither Parquet files nor a data set that `datasets` saved",
