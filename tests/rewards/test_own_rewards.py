@@ -30,6 +30,8 @@ def scored(reward: Any, answers: tuple[str, ...] = ("Ann", "Oslo")) -> tuple[Epi
 def test_answers_are_scored_beside_a_reward():
     _, score = scored(lambda episode, memory: np.float32(7))
     assert (score.reward, score.parts, list(score.answers)) == (7.0, {"answer": 0.5}, [1.0, 0.0])
+    _, score = scored(lambda episode, memory: Score(1, answers=np.array([1.0, 0.5])))
+    assert list(score.answers) == [1.0, 0.5] and score.parts == {"answer": 0.5}
     both = Score(1, {"answer": 0.25, "length": -7.0}, [None, 2.0], [0, 1], [{}, {"call": -1.0}])
     assert scored(lambda episode, memory: both)[1] is both
 

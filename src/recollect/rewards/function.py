@@ -65,7 +65,7 @@ class WithAnswers:
         pairs = zip(episode.answers, episode.task.questions, strict=True)
         scores = [float(self.score(answer, question)) for answer, question in pairs]
         parts = {**found.parts, "answer": sum(scores) / len(scores)}
-        return replace(found, parts=parts, answers=found.answers or scores)
+        return replace(found, parts=parts, answers=found.answers if len(found.answers) else scores)
 
 
 def _wrong(found: Score, episode: Episode) -> str:
@@ -86,7 +86,7 @@ def _wrong(found: Score, episode: Episode) -> str:
         if not is_share(value):
             return f"returned {value!r:.80} for an answer, not a number from 0 to 1"
     for what, given, wanted in sizes:
-        if given and len(given) != wanted:
+        if len(given) not in (0, wanted):
             return f"returned {len(given)} {what}, not {wanted}"
     return ""
 
