@@ -159,7 +159,7 @@ def test_a_killed_run_loses_only_its_batch(tmp_path):
         seen = len(EmbeddingCache(tmp_path, "fake@1"))
         deadline = time.monotonic() + 60
         shards = EmbeddingCache(tmp_path, "fake@1").folder
-        while len(list(shards.glob("*.arrow"))) < seen / 8 + 10 and time.monotonic() < deadline:
+        while len(list(shards.glob("[!.]*.arrow"))) < seen / 8 + 10 and time.monotonic() < deadline:
             time.sleep(0.01)
         child.send_signal(signal.SIGKILL)
         child.wait()
