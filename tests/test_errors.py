@@ -8,7 +8,7 @@ import pytest
 
 from recollect.concurrency.stop import Interrupted
 from recollect.errors import BoundaryError, UserError, boundary
-from recollect.types import Failure
+from recollect.types import Failure, Question
 
 
 def test_user_error_is_one_message_with_its_fix():
@@ -30,6 +30,14 @@ def test_the_innermost_boundary_keeps_the_error():
     with pytest.raises(BoundaryError) as caught, boundary("agent"), boundary("policy"):
         raise ValueError("x")
     assert caught.value.failure.boundary == "policy"
+
+
+def test_the_place_of_a_frozen_class_is_the_line_that_changed_it():
+    question = Question("Who?", ("Ada",))
+    with pytest.raises(BoundaryError) as caught, boundary("agent"):
+        question.text = "Where?"
+    assert caught.value.failure.kind == "FrozenInstanceError"
+    assert caught.value.failure.place.rpartition(":")[0].endswith("test_errors.py")
 
 
 def test_no_error_no_trace():

@@ -21,8 +21,9 @@ from recollect.memory.text import TextMemory
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.answers import AnswerReward
 from recollect.rewards.base import Score
-from recollect.rollout import Group, Rollout, unawaited
+from recollect.rollout import Group, Rollout
 from recollect.seeds import derive
+from recollect.trials import unawaited
 from recollect.types import Completion, Failure, Question, Sampling, Task
 from tests.support.bytes_tokenizer import END, ByteTokenizer
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import traceback
+from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from recollect.concurrency.deadlines import NO_MARK, waiting
@@ -138,11 +141,20 @@ def place_of(error: BaseException) -> str:
         return ""  # a server's
     if isinstance(error, AgentError) and error.on_purpose:
         return ""
-    place, step = "", error.__traceback__
-    while step is not None:
-        if is_own_code(name := step.tb_frame.f_code.co_filename):
-            place = show_place(name, step.tb_lineno)
-        step = step.tb_next
+    return innermost(traceback.walk_tb(error.__traceback__))
+
+
+def innermost(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return `file:line` of the last of these frames that is a user's own code, or nothing.
+
+    What Python writes itself, such as the methods of a data class, is nobody's line.
+    """
+    place = ""
+    for frame, line in frames:
+        name = frame.f_code.co_filename
+        written = name != "<string>" or frame.f_globals.get("__name__") == "__main__"
+        if written and is_own_code(name):
+            place = show_place(name, line)
     return place
 
 

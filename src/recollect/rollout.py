@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 import time
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from recollect.agents.base import Agent, checked_answers, open_memory, part_name
@@ -19,7 +16,6 @@ from recollect.concurrency.garbage import rarely_collected
 from recollect.concurrency.many import concurrently
 from recollect.concurrency.stop import Interrupted, ending
 from recollect.errors import BoundaryError, OwnMistake, UserError, boundary, place_of
-from recollect.foreign import LONGEST, one_line
 from recollect.forks import Fork
 from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
@@ -29,9 +25,6 @@ from recollect.types import Context, Episode, Failure, Task
 
 Group = list[Episode]
 """The episodes of one task, compared with one another."""
-PLAIN = ("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "OwnMistake",
-         "TypeError", "UnboundLocalError")  # fmt: skip
-"""Errors of code that no reply of a model can be the cause of."""
 
 
 @dataclass(frozen=True)
@@ -201,38 +194,3 @@ def _enter(episode: Episode, score: Score) -> None:
     episode.reward = score.reward
     episode.scores = dict(score.parts)
     episode.answer_scores = list(score.answers)
-
-
-# What a trial makes of failures
-
-
-def mistake(episodes: Sequence[Episode]) -> Failure | None:
-    """Return the first failure if all episodes failed in a user's own code."""
-    failures = [episode.failure for episode in episodes]
-    if all(failure is not None and failure.place for failure in failures):
-        return failures[0] and replace(failures[0], message=one_line(failures[0].message, LONGEST))
-    return None
-
-
-def fix_of(found: Failure, usual: str) -> str:
-    """Say how to correct a mistake in a user's own code."""
-    return "await it" if "'coroutine' object" in found.message else usual
-
-
-@contextmanager
-def unawaited() -> Iterator[None]:
-    """Silence warnings about replies that were never awaited: the mistake is reported anyway.
-
-    The collector looks only through what is new: torch and transformers take it 0.3 s.
-    """
-    frozen = gc.get_freeze_count() > 0
-    if not frozen:
-        gc.freeze()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-            yield
-            gc.collect()
-    finally:
-        if not frozen:
-            gc.unfreeze()

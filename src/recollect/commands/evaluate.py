@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -81,7 +82,7 @@ def evaluate(
     for note in (*store.notes, *([f"{estimated}; {REMEDY}"] if estimated else [])):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     try:
-        stop.run(try_out(setup, opened, store))
+        stop.run(try_out(setup, opened, store, partial(console.print, markup=False)))
         enter(folder, setup, options, opened, command)
         harness = Harness(
             setup.grid,

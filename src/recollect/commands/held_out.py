@@ -117,7 +117,8 @@ async def evaluate(
         found: dict[int, Accuracy] = {}
         val = config.val
         if has_own_code(config):
-            await try_out(config, rollouts.rollout(val.temperature, val.top_p), "test")
+            rollout = rollouts.rollout(val.temperature, val.top_p)
+            await try_out(config, rollout, watcher.note, "test")
             rollouts.roles.reset()
         sizes = {1: val.tasks} | {t: val.length_tasks for t in val.lengths if t != 1}
         for times, tasks in sizes.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainR
     settings, folder = settings_of(config), config.folder / config.name
     if needs_trial(config) and not (folder / "config.json").exists():
         rollout = rollouts.rollout(config.rollout.temperature, config.rollout.top_p)
-        stop.run(try_out(config, rollout))
+        stop.run(try_out(config, rollout, partial(console.print, markup=False)))
         rollouts.roles.reset()
     run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
     copy_sources(own_sources(config), folder)

@@ -7,7 +7,7 @@ have caused it, there are more: it may be one odd reply.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from recollect.agents.base import is_ours
@@ -20,7 +20,8 @@ from recollect.evaluation.models import Opened
 from recollect.evaluation.scoring import score_named
 from recollect.evaluation.setup import Setup
 from recollect.rewards.base import NoReward
-from recollect.rollout import PLAIN, Rollout, fix_of, mistake, unawaited
+from recollect.rollout import Rollout
+from recollect.trials import PLAIN, fix_of, mistake, noticed, unawaited
 
 MORE = 3
 """Episodes after a first one that failed; only a mistake that all of them make is one."""
@@ -28,8 +29,13 @@ TIMEOUT = 60.0
 """Seconds of a trial episode; a slow one is no mistake."""
 
 
-async def try_out(setup: Setup, opened: Opened, store: EvaluationFolder) -> None:
-    """Refuse an agent whose own code fails on a set's first task; what is done is not tried."""
+async def try_out(
+    setup: Setup, opened: Opened, store: EvaluationFolder, say: Callable[[str], None]
+) -> None:
+    """Refuse an agent whose own code fails on a set's first task; what is done is not tried.
+
+    Says where the code is if it takes long.
+    """
     for name, agent in setup.agents.items():
         if is_ours(agent):
             continue
@@ -42,7 +48,7 @@ async def try_out(setup: Setup, opened: Opened, store: EvaluationFolder) -> None
             calls = store.tried(job.id)
             own = {role: recorded(model, role, calls) for role, model in models.items()}
             task = family.task(0, 0, setup.grid.split)
-            with unawaited():
+            with unawaited(), noticed(say):
                 first = await replace(rollout, models=own).episode(task, 0, job.key)
                 found = mistake([first])
                 if found is not None and found.kind not in PLAIN:

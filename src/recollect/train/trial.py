@@ -6,7 +6,7 @@ says the same, so that it needs no model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from recollect.agents.base import is_ours
 from recollect.chat.chat import Model
@@ -19,10 +19,11 @@ from recollect.errors import UserError
 from recollect.policies.bytes import Utf8Tokenizer
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.base import NoReward, Reward
-from recollect.rollout import PLAIN, Rollout, fix_of, mistake, unawaited
+from recollect.rollout import Rollout
 from recollect.tasks.base import Split
 from recollect.tasks.function import first_task
 from recollect.train.wiring import make_agent, make_reward
+from recollect.trials import PLAIN, fix_of, mistake, noticed, unawaited
 from recollect.types import Episode
 
 EPISODES = 4
@@ -42,10 +43,15 @@ def needs_trial(config: TrainConfig) -> bool:
     return bool(config.models.fixed) or has_own_code(config)
 
 
-async def try_out(config: TrainConfig, rollout: Rollout, split: Split = "train") -> None:
-    """Run a few episodes; refuse a run whose code fails in all of them, or that trains nothing."""
+async def try_out(
+    config: TrainConfig, rollout: Rollout, say: Callable[[str], None], split: Split = "train"
+) -> None:
+    """Run a few episodes; refuse a run whose code fails in all of them, or that trains nothing.
+
+    Says where the code is if it takes long.
+    """
     task = first_task(config.tasks, config.seed, split)
-    with unawaited():
+    with unawaited(), noticed(say):
         [episodes] = await rollout.groups([task], EPISODES, (config.seed, "trial"))
     if found := mistake(episodes):
         raise UserError(
