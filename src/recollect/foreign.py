@@ -11,6 +11,7 @@ import html
 import json
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -131,6 +132,18 @@ def _is_secret(value: str) -> bool:
     if len(value) < 8 or not any(char.isalpha() for char in value.replace("e", "").lower()):
         return False
     return len(value) >= 16 or not value.isalpha()
+
+
+def decoded(data: bytes) -> tuple[str, bool]:
+    """Read UTF-8, and tell whether it was: any other byte spoils a character, and no more.
+
+    Some editors put an invisible mark before the first character.
+    """
+    data = data.removeprefix(BOM_UTF8)
+    try:
+        return data.decode(), True
+    except UnicodeDecodeError:
+        return data.decode(errors="replace"), False
 
 
 def shown(text: str) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from recollect.commands.ask_options import AskOptions
+from recollect.commands.ask_texts import read_texts
 from recollect.errors import UserError
 from recollect.keeping import sources
 from recollect.keeping.pdf import pdf_text
@@ -75,7 +77,7 @@ def test_a_pdf_is_read_and_what_cannot_be_read_is_one_message(tmp_path):
     whole = one_page(TEXT)
     path = tmp_path / "a.pdf"
     path.write_bytes(whole)
-    assert read_sources([str(path)])[0].text.strip() == "Anna keeps the key."
+    assert read_sources([str(path)]).documents[0].text.strip() == "Anna keeps the key."
     for damaged in (b"", b"%PDF-1.4\n", whole[:90], os.urandom(3000), b"plain text"):
         path.write_bytes(damaged)
         refusal(path)
@@ -101,7 +103,7 @@ def test_standard_input_and_files_have_a_limit(tmp_path, monkeypatch):
         (tmp_path / "x.txt").write_bytes(b"x" * size)
         for name in ("-", str(tmp_path / "x.txt")):
             if size == 1 << 10:
-                assert len(read_sources([name])[0].text) == size
+                assert len(read_sources([name]).documents[0].text) == size
             else:
                 with pytest.raises(UserError, match="more than"):
                     read_sources([name])
@@ -122,7 +124,25 @@ def test_odd_files_are_read_or_refused_in_one_message(tmp_path):
         file.truncate(1 << 40)
     refused("sparse", "more than 1 GiB")
     (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbfOne\r\nTwo\rThree \xff")
-    assert read_sources([str(tmp_path / "bom.txt")])[0].text == "One\nTwo\nThree \ufffd"
+    [document] = read_sources([str(tmp_path / "bom.txt")]).documents
+    assert document.text == "One\nTwo\nThree \ufffd" and not document.whole
+
+
+def test_what_could_not_be_read_is_named(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("All of it.")
+    (tmp_path / "b.txt").write_bytes(b"x" * 5000 + " Café".encode("latin-1"))
+    (tmp_path / "c.txt").write_bytes("Café".encode("latin-1") * 9)
+    (tmp_path / "d.png").write_bytes(b"\x89PNG\0")
+    (tmp_path / ".hidden").write_bytes(b"\0")
+    found = read_sources([str(tmp_path)])
+    assert [(d.name, d.whole) for d in found.documents] == [("a.txt", True), ("b.txt", False)]
+    assert found.left_out == ["c.txt", "d.png"]
+    read_texts(AskOptions((str(tmp_path), "What is it?"), model="x"))
+    assert capsys.readouterr().out.splitlines() == [
+        "a.txt, b.txt: 5 words",
+        "left out, as it is no text in UTF-8: c.txt, d.png",
+        "read with gaps, as not all of it is in UTF-8: b.txt",
+    ]
 
 
 def test_an_empty_question_does_not_read_the_current_folder():
@@ -146,5 +166,5 @@ def test_a_folder_with_odd_names_and_loops_is_read(tmp_path):
     (tmp_path / "again").symlink_to(tmp_path)
     (tmp_path / "self").symlink_to("self")
     os.mkfifo(tmp_path / "pipe")
-    found = read_sources([str(tmp_path)])
+    found = read_sources([str(tmp_path)]).documents
     assert len(found) == len(names) and {document.text for document in found} == {"text"}

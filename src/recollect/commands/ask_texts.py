@@ -13,7 +13,7 @@ from recollect.display.numbers import count
 from recollect.errors import UserError
 from recollect.files import read_json
 from recollect.foreign import one_line
-from recollect.keeping.sources import Document, is_source, read_sources
+from recollect.keeping.sources import Document, Sources, is_source, read_sources
 
 FORMAT = 1
 """The format of a saved memory."""
@@ -42,13 +42,14 @@ def read_texts(options: AskOptions) -> Texts:
         )
     if not options.model:
         raise UserError("there is no model to ask", "name a run, a folder or a server with --model")
-    documents = read_sources(sources)
+    found = read_sources(sources)
     if not options.json:
-        _say(documents, stored)
-    return Texts(options, documents, questions, stored)
+        _say(found, stored)
+    return Texts(options, found.documents, questions, stored)
 
 
-def _say(documents: Sequence[Document], stored: dict[str, Any] | None) -> None:
+def _say(found: Sources, stored: dict[str, Any] | None) -> None:
+    documents = found.documents
     names = [document.name for document in documents]
     said = ""
     if documents:
@@ -58,9 +59,18 @@ def _say(documents: Sequence[Document], stored: dict[str, Any] | None) -> None:
         known = [source for source in stored.get("sources") or () if isinstance(source, dict)]
         names = [str(source.get("name", "")) for source in known]
         said = ": read before"
-    named = ", ".join(one_line(name, 60) for name in names[:3])
+    lines = [f"{_named(names)}{said}"]
+    if found.left_out:
+        lines.append(f"left out, as it is no text in UTF-8: {_named(found.left_out)}")
+    if spoilt := [document.name for document in documents if not document.whole]:
+        lines.append(f"read with gaps, as not all of it is in UTF-8: {_named(spoilt)}")
+    for line in lines:
+        open_console().print(line, style="dim", highlight=False, markup=False)
+
+
+def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    open_console().print(f"{named}{more}{said}", style="dim", highlight=False, markup=False)
+    return ", ".join(one_line(name, 60) for name in names[:3]) + more
 
 
 def _stored(path: Path | None) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.errors import UserError
-from recollect.foreign import storable
+from recollect.foreign import decoded, storable
 from recollect.keeping.pdf import pdf_text
 from recollect.keeping.windows import Item, digest
 
@@ -25,6 +25,8 @@ class Document:
 
     name: str
     text: str
+    whole: bool = True
+    """Whether every byte could be read; a gap is a mark in the text."""
 
     @property
     def item(self) -> Item:
@@ -49,31 +51,45 @@ def is_source(word: str) -> bool:
     return False
 
 
-def read_sources(names: Sequence[str]) -> list[Document]:
+@dataclass(frozen=True)
+class Sources:
+    """What was named, and what of it is no text."""
+
+    documents: Sequence[Document] = ()
+    left_out: Sequence[str] = ()
+    """Files of folders that hold no text that can be read."""
+
+
+def read_sources(names: Sequence[str]) -> Sources:
     """Read every file that is named, and every text in the folders that are."""
-    found = [document for name in names for document in _documents(name)]
+    left_out: list[str] = []
+    found = [document for name in names for document in _documents(name, left_out)]
     texts = [document for document in found if document.text.strip()]
     if names and not texts:
         raise UserError(f"there is no text in {', '.join(names)}", "name files that hold text")
-    return texts
+    return Sources(texts, left_out)
 
 
-def _documents(name: str) -> Iterator[Document]:
+def _documents(name: str, left_out: list[str]) -> Iterator[Document]:
     if name == STANDARD_INPUT:
         data = sys.stdin.buffer.read(LARGEST + 1)
         if len(data) > LARGEST:
             raise UserError(f"standard input has more than {LARGEST >> 30} GiB", "split it")
-        yield Document("standard input", storable(data.decode(errors="replace")))
+        text, whole = decoded(data)
+        yield Document("standard input", storable(text), whole)
         return
     path = Path(name).expanduser()
     if not path.is_dir():
-        yield Document(path.name, _text(path))
+        yield Document(path.name, *_text(path))
         return
     for file in sorted(p for p in path.rglob("*") if p.is_file()):
         shown = file.relative_to(path)
-        if any(part.startswith(_HIDDEN) for part in shown.parts) or not _is_text(file):
+        if any(part.startswith(_HIDDEN) for part in shown.parts):
             continue
-        yield Document(str(shown), _text(file))
+        if _is_text(file):
+            yield Document(str(shown), *_text(file))
+        else:
+            left_out.append(str(shown))
 
 
 def _is_text(path: Path) -> bool:
@@ -91,20 +107,22 @@ def _is_text(path: Path) -> bool:
     return b"\0" not in start
 
 
-def _text(path: Path) -> str:
+def _text(path: Path) -> tuple[str, bool]:
+    """Read a file, and tell whether all of it could be read."""
     try:
         if not path.is_file():
             raise UserError(f"{path} is not a file", "name a file or a folder")
         if path.stat().st_size > LARGEST:
             raise UserError(f"{path} has more than {LARGEST >> 30} GiB", "split it")
         if path.suffix.lower() == ".pdf":
-            return pdf_text(path)
+            return pdf_text(path), True
         data = path.read_bytes()
     except OSError as error:
         raise _unreadable(path, error) from error
     if b"\0" in data[:_SNIFFED]:
         raise UserError(f"{path} is not a text file", "name text or PDF files")
-    return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    text, whole = decoded(data)
+    return text.replace("\r\n", "\n").replace("\r", "\n"), whole
 
 
 def _unreadable(path: Path, error: OSError) -> UserError:

@@ -200,7 +200,8 @@ def _moved(task: Task, at: int) -> Task:
     return replace(task, chunks=chunks, questions=(replace(question, evidence=(at, at + 1)),))
 
 
-def test_validate_takes_made_up_families_and_files(capsys, tmp_path):
+def test_validate_takes_made_up_families_and_files(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert main(["data", "validate", "recall@2k", "--n", "50"]) == 0
     file = tmp_path / "mine.jsonl"
     file.write_text(json.dumps({"text": "It rains.", "question": "What?", "answer": "rain"}) + "\n")
@@ -215,6 +216,13 @@ def test_validate_takes_made_up_families_and_files(capsys, tmp_path):
     for name in (str(other), f"jsonl:{other}"):  # not the checks of the folder that stands there
         assert main(["data", "validate", name, "--data", str(output.parent)]) == 0
         assert "checksum" not in capsys.readouterr().out
+    misspelt = {"text": "It rains.", "question": "What?", "answer": "rain", "evidense": [0]}
+    file.write_text(json.dumps(misspelt) + "\n")
+    for words in (["validate", str(file)], ["jsonl", "--input", str(file), "--output", "out"]):
+        assert main(["data", *words]) == 0
+        shown = capsys.readouterr().out
+        assert "keys not used: evidense (line 1)" in shown
+        assert "1.000" not in shown and ("no evidence" in shown) == (words[0] == "validate")
     file.write_text("{}\n")
     assert main(["data", "validate", str(file)]) == 2
     assert "mine.jsonl line 1" in capsys.readouterr().err

@@ -68,6 +68,8 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path):
         ({"text": "x", "question": " ", "answer": "x"}, "without a text"),
         ({"text": "x", "question": "?"}, "no answers"),
         ({"text": "x", "question": "?", "answer": " "}, "no answers"),
+        ({"text": "x", "question": "?", "answer": 5}, "the answer 5 is not a text"),
+        ({"text": "x", "question": "?", "answer": True}, "the answer true is not a text"),
         ({"text": "x", "question": "?", "answer": "x", "evidence": [1]}, "no chunk 1"),
         ({"text": "x", "question": "?", "answer": "x", "evidence": 1}, "evidence"),
         ({"text": "x", "question": "?", "answer": "x", "position": "end"}, "no chunk 'end'"),
@@ -97,6 +99,29 @@ def test_a_mark_before_the_first_character_is_no_text(tmp_path):
     line = json.dumps({"text": "Ann sat.", "question": "Who?", "answer": "Ann"})
     (tmp_path / "own.jsonl").write_text(line, encoding="utf-8-sig")
     assert Jsonl(tmp_path / "own.jsonl").task(0, 0, "test").questions[0].answers == ("Ann",)
+
+
+def test_what_is_not_used_is_said(tmp_path):
+    misspelt = {"question": "Who?", "answer": "Ben", "evidense": [0]}
+    odd = {"chunks": ["Ben sat."], "questions": [misspelt], "answer": "Ben", "topic": "pets"}
+    family = write(tmp_path / "t.jsonl", GOOD, SHORT, odd, odd | {"id": "b"})
+    counted, said = family.notes
+    assert "4 tasks read" in counted and "t.jsonl: keys not used: evidense (line 3)" in said
+    assert "answer (line 3), topic (line 3)" in said
+    assert len(write(tmp_path / "sound.jsonl", GOOD, SHORT).notes) == 1
+    many = SHORT | {f"more {i}": i for i in range(20)}
+    assert write(tmp_path / "t.jsonl", many).notes[1].endswith("more 7 (line 1), 12 more")
+
+
+def test_a_text_that_is_not_in_utf_8_is_said_to_be(tmp_path):
+    lines = [json.dumps(SHORT | {"text": f"Café {i}"}, ensure_ascii=False) for i in range(3)]
+    (tmp_path / "t.jsonl").write_bytes(
+        b"\n".join(line.encode("latin-1" if i else "utf-8") for i, line in enumerate(lines))
+    )
+    family = Jsonl(tmp_path / "t.jsonl")
+    assert "2 lines not in UTF-8 and read with gaps (first: line 2)" in family.notes[1]
+    assert family.task(0, 0, "test").chunks == ("Café 0",)
+    assert family.task(1, 0, "test").chunks == ("Caf\ufffd 1",)
 
 
 def test_a_missing_file_is_named(tmp_path):

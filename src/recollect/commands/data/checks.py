@@ -97,7 +97,8 @@ def _answers(asked: Asked, documents: bool) -> Check:
         _holds([t.chunks[i] for i in q.evidence if i < len(t.chunks)], q.answers) for t, q in spans
     )
     part = held / len(spans) if spans else 1.0
-    found = f"{held:,} of {len(spans):,} are in their evidence ({share(part)}), {empty:,} are empty"
+    known = f"{held:,} of {len(spans):,} are in their evidence ({share(part)})"
+    found = f"{known if spans else 'no evidence to find them in'}, {empty:,} are empty"
     if empty or documents:
         return Check("answers", found, not empty and part >= ANSWERED)
     return Check("answers", found)  # elsewhere an answer may have to be worked out

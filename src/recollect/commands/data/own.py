@@ -10,6 +10,7 @@ from rich.console import Console
 
 from recollect.commands.data.output import say
 from recollect.files import fsync
+from recollect.foreign import shown
 from recollect.tasks.files.jsonl import HELP, Jsonl
 from recollect.tasks.files.manifest import Manifest, building, checked, write_manifest
 from recollect.tasks.files.records import refuse_empty
@@ -36,6 +37,8 @@ def run_jsonl(options: JsonlOptions, console: Console) -> int:
         fsync(path)
         inputs, outputs = checked([options.input]), checked([path])
         write_manifest(folder, Manifest("jsonl", {}, counts, inputs=inputs, outputs=outputs))
+    for oddity in family.oddities:
+        say(console, shown(oddity))
     say(console, f"{counts['train']:,} training tasks, {counts['test']:,} held out")
     say(console, f"written to {options.output}")
     return 0

@@ -16,7 +16,7 @@ from recollect.commands.data.checks import Check, check_files, check_tasks
 from recollect.config.modules import is_named
 from recollect.errors import UserError
 from recollect.evaluation.setup import open_set
-from recollect.tasks.base import Split, TaskFamily
+from recollect.tasks.base import Split, TaskFamily, notes_of
 from recollect.tasks.files.manifest import NAME, read_manifest
 from recollect.tasks.named import OPENERS, TaskSpec, is_file_name, parse_specs
 
@@ -49,6 +49,8 @@ def run_validate(options: ValidateOptions, console: Console) -> int:
         checks = check_files(held) if held and (held / NAME).is_file() else []
         checks += check_tasks(family, spec, _count(family, options), options.seed, options.split)
         console.print(_table(str(spec), checks))
+        for note in notes_of(family):
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
         failed += sum(check.ok is False for check in checks)
     return 1 if failed else 0
 

@@ -7,7 +7,7 @@ opened and read when they are asked for, so a file may be larger than memory.
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,12 +17,19 @@ from typing import Any, ClassVar
 
 from recollect.errors import UserError, near
 from recollect.files import loads
+from recollect.foreign import decoded
 from recollect.seeds import derive
 from recollect.tasks.base import Split, at_most
 from recollect.tasks.files.records import refuse_folder
 from recollect.tasks.splits import deal
 from recollect.types import Question, Task
 
+ASKED = {"question", "answer", "answers", "category", "evidence", "position"}
+"""What is read of a question."""
+LINE = {"id", "text", "chunks", "questions", "split", "source", "meta"}
+"""What is read of a line, beside its one question."""
+MOST = 8
+"""Unused keys that are named."""
 HELP = 'write {"text": "...", "question": "...", "answer": "..."}; docs/data.md has the rest'
 
 
@@ -38,7 +45,7 @@ class Jsonl:
 
     def size(self, split: Split) -> int:
         """Count the tasks of a split."""
-        return len(self._lines[split])
+        return len(self._found.places[split])
 
     def longer(self, times: int) -> Jsonl:
         """Refuse: the texts are as long as they are."""
@@ -48,7 +55,7 @@ class Jsonl:
 
     def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
         """Read one task; training goes round in a new order, held-out ones come as they are."""
-        lines = self._lines[split]
+        lines = self._found.places[split]
         lap, at = divmod(index, max(1, len(lines)))
         if not lines or (lap and split == "test"):
             raise UserError(
@@ -63,12 +70,12 @@ class Jsonl:
         with self.file.open("rb") as file:
             file.seek(start)
             place = f"{self.file.name} line {number}"
-            return parse_task(_loaded(file.readline(), place), place)
+            return parse_task(_loaded(decoded(file.readline())[0], place), place)
 
     @cached_property
-    def _lines(self) -> dict[Split, list[tuple[int, int]]]:
-        """Where every task's line starts, after checking all of them."""
-        found: dict[Split, list[tuple[int, int]]] = {"train": [], "test": []}
+    def _found(self) -> _Found:
+        """Check all lines, and find where every task's line starts."""
+        found = _Found()
         seen: dict[str, int] = {}
         unsaid: list[tuple[int, int]] = []
         names: list[str] = []
@@ -86,8 +93,10 @@ class Jsonl:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     place = f"{self.file.name} line {number}"
-                    record = _loaded(line, place)
+                    text, whole = decoded(line)
+                    record = _loaded(text, place)
                     task = parse_task(record, place)
+                    found.look(record, number, whole)
                     if task.id in seen:
                         other = f"{place}: the id {task.id!r} is also in line {seen[task.id]}"
                         raise UserError(other, "give every line an id of its own")
@@ -97,26 +106,61 @@ class Jsonl:
                         unsaid.append((number, start))
                         names.append(task.id if "id" in record else str(number))
                     else:
-                        found[split].append((number, start))
+                        found.places[split].append((number, start))
                 start += len(line)
         if not seen:
             raise UserError(f"{near(self.file)} holds no tasks", HELP)
         for part, places in deal(names, 1 - self.held_out).items():
-            found[part] = sorted(found[part] + [unsaid[place] for place in places])
+            found.places[part] += [unsaid[place] for place in places]
+            found.places[part].sort()
         return found
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was read, and how much of it is held out."""
+        """What was read, how much of it is held out, and what was passed over."""
         train, test = self.size("train"), self.size("test")
         counts = f"{train:,} for training and {test:,} held out"
-        return (f"{near(self.file)}: {train + test:,} tasks read, {counts}",)
+        read = f"{near(self.file)}: {train + test:,} tasks read, {counts}"
+        return (read, *(f"{near(self.file)}: {what}" for what in self.oddities))
+
+    @property
+    def oddities(self) -> tuple[str, ...]:
+        """What may be a mistake: keys that are not read, bytes that are no text."""
+        found, said = self._found, []
+        if found.unread:
+            names = [f"{name} (line {at})" for name, at in found.unread.items()]
+            more = [f"{len(names) - MOST} more"] if len(names) > MOST else []
+            said.append(f"keys not used: {', '.join(names[:MOST] + more)}")
+        if found.spoilt:
+            many = f"{len(found.spoilt):,} line{'s' * (len(found.spoilt) > 1)}"
+            said.append(f"{many} not in UTF-8 and read with gaps (first: line {found.spoilt[0]})")
+        return tuple(said)
 
 
-def _loaded(line: bytes, place: str) -> dict[str, Any]:
+class _Found:
+    """Where the tasks are, and what else was in the file."""
+
+    def __init__(self) -> None:
+        self.places: dict[Split, list[tuple[int, int]]] = {"train": [], "test": []}
+        """The number of every task's line, and its first byte."""
+        self.unread: dict[str, int] = {}
+        """Keys that mean nothing here, each with the first line that has it."""
+        self.spoilt: list[int] = []
+
+    def look(self, record: Mapping[str, Any], number: int, whole: bool) -> None:
+        """Note what a line holds that is not read."""
+        if not whole:
+            self.spoilt.append(number)
+        asked = record.get("questions", ())
+        unread = [k for q in asked for k in q if k not in ASKED]
+        unread += [k for k in record if k not in LINE and ("questions" in record or k not in ASKED)]
+        for key in unread:
+            self.unread.setdefault(key, number)
+
+
+def _loaded(line: str, place: str) -> dict[str, Any]:
     try:
-        # A byte that is no UTF-8 spoils a character, not the file.
-        record = loads(line.removeprefix(BOM_UTF8).decode("utf-8", "replace"))
+        record = loads(line)
     except ValueError as error:
         raise UserError(f"{place} is not JSON: {error}", "write one object to a line") from None
     if not isinstance(record, dict):
@@ -155,6 +199,11 @@ def _question(record: Any, chunks: int, place: str) -> Question:
         raise UserError(f"{place} has a question without a text", HELP)
     given: Any = record.get("answers", record.get("answer"))
     answers = [given] if isinstance(given, str) else given
+    if isinstance(given, bool | int | float):
+        raise UserError(
+            f"{place}: the answer {json.dumps(given)} is not a text",
+            f'put it in quotation marks: "{json.dumps(given)}"',
+        )
     if not _is_texts(answers) or not all(answer.strip() for answer in answers):
         raise UserError(
             f"{place}: {record['question'][:40]!r} has no answers",
