@@ -85,6 +85,10 @@ def test_a_run_of_another_version_and_a_file_with_an_unknown_key(files, capsys):
     assert main(["train", "e.toml", "--dry-run"]) == 2
     err = capsys.readouterr().err
     assert "e.toml, line 2: there is no setting stpes" in err and "choose from steps" in err
+    # What other settings refuse may come of the name that was not understood.
+    Path("e.toml").write_text("preset = 'demo'\nval.tasks = 0\nstpes = 3\n")
+    assert main(["train", "e.toml", "--dry-run"]) == 2
+    assert "e.toml, line 3: there is no setting stpes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -93,15 +93,17 @@ def _read(
     """Read the settings of a table, by the fields of a dataclass."""
     specs = {spec.name: spec for spec in dataclasses.fields(kind) if spec.init}
     hints = hints_of(kind)
-    found: dict[str, Any] = {}
-    for name, value in table.items():
-        dotted, key = prefix + name, name.replace("-", "_")
+    keys = {name: name.replace("-", "_") for name in table}
+    for name, key in keys.items():  # before any value, as a clash may come of the name
         if key not in specs:
             close = difflib.get_close_matches(key, specs, 3) or list(specs)
             raise UserError(
-                f"{where(dotted)}: there is no setting {dotted}",
+                f"{where(prefix + name)}: there is no setting {prefix + name}",
                 f"choose from {', '.join(prefix + one for one in close)}",
             )
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        dotted, key = prefix + name, keys[name]
         own = getattr(current, key) if current is not None else _default(specs[key])
         found[key] = _value(hints.get(key, Any), own, value, where, dotted, load)
     return found
