@@ -25,6 +25,9 @@ from recollect.agents.gated import GatedAgent
 from recollect.agents.rag import RagAgent
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer, Tokenizer
+from recollect.memory.embeddings.folder import FolderEmbedder
+from recollect.memory.embeddings.live import LiveEmbedder
+from recollect.memory.store import Embed
 from recollect.models.tokenizer import load_tokenizer
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.tasks.made.chronicle_reader import Reader, found_statements
@@ -53,18 +56,24 @@ class PerfectReader:
         return f"\\boxed{{{reader.answer(question) or guess(prompt)}}}"
 
 
-def agents(memory: int, hybrid: bool) -> Mapping[str, Agent]:
+def open_embedder() -> Embed:
+    """Open minilm; vectors are held in memory, as agents search the same texts one by one."""
+    return LiveEmbedder(FolderEmbedder("minilm"), batch_size=512, keep=2_000_000)
+
+
+def agents(memory: int, embed: Embed | None = None) -> Mapping[str, Agent]:
     """Return the plan's baselines, RAG with passages of several lengths, and its memory.
 
-    RAG shows as much as a memory and a page, as in the plan, and once more all that fits.
+    RAG shows as much as a memory and a page, as in the plan, and once more all that fits. It
+    searches by meaning too where there is an embedder.
     """
     room = 256 + memory
     found: dict[str, Agent] = {
         "gated": GatedAgent(None, memory, ALOUD, exit_gate=False, lines=True),
         "full_context": FullContextAgent(max_answer_tokens=ANSWER),
     }
-    for mode in ("bm25", "hybrid") if hybrid else ("bm25",):
-        rag = RagAgent(mode, None, 20, room, ANSWER)
+    for mode in ("bm25", "hybrid") if embed else ("bm25",):
+        rag = RagAgent(mode, None, 20, room, ANSWER, embed=embed)
         cuts = {str(size or "page"): replace(rag, chunk_size=size) for size in PASSAGES}
         cuts["sentences"] = replace(rag, sentences=True, neighbours=1)
         for cut, own in cuts.items():
@@ -77,7 +86,7 @@ def agents(memory: int, hybrid: bool) -> Mapping[str, Agent]:
 def measure(o: argparse.Namespace, tokenizer: Tokenizer, window: int) -> None:
     """Measure every seed and length, with the tasks of the plan."""
     policy = ScriptedPolicy(tokenizer, PerfectReader())
-    known = agents(o.memory, o.hybrid)
+    known = agents(o.memory, open_embedder() if o.hybrid else None)
     for seed, times, name in product(o.seeds, o.lengths, o.agents or known):
         folder = o.out / f"perfect-{seed}" / f"{name}-{times}x"
         if (folder / chronicle_table.SCORES).exists():
