@@ -24,7 +24,7 @@ from recollect.rewards.base import Score
 from recollect.rollout import Group, Rollout
 from recollect.seeds import derive
 from recollect.trials import unawaited
-from recollect.types import Completion, Failure, Question, Sampling, Task
+from recollect.types import Completion, Failure, MemoryOp, Question, Sampling, Task
 from tests.support.bytes_tokenizer import END, ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
@@ -236,6 +236,68 @@ def test_a_memory_that_cannot_be_closed_fails_its_episode():
     assert groups[0][0].failure == Failure("memory", "OSError", "locked", "measurement")
     assert groups[0][0].reward is None
     assert groups[1][0].ok
+
+
+class Renewed(TextMemory):
+    """Keeps its edits in a list that is another one after every edit."""
+
+    def __init__(self, *odd) -> None:
+        super().__init__()
+        self._own = [*odd]
+
+    @property
+    def ops(self):
+        return list(getattr(self, "_own", []))
+
+    @ops.setter
+    def ops(self, ops) -> None:
+        self._own = [*ops]
+
+    def edit(self, text: str) -> None:
+        self._own = [*self._own, MemoryOp("note", {"text": text})]
+
+
+def test_edits_are_stored_as_they_are_at_the_end():
+    class Agent(OneShot):
+        def new_memory(self, task: Task) -> Renewed:
+            return Renewed()
+
+        async def run(self, task, chats, memory):
+            memory.edit("first")
+            memory.edit("last")
+            return await super().run(task, chats, memory)
+
+    [[episode]] = run(rollout(Agent()), "a", 1)
+    assert episode.ok and [op.data["text"] for op in episode.ops] == ["first", "last"]
+
+
+@pytest.mark.parametrize(
+    "odd", [("note", "x"), {"kind": "note"}, MemoryOp("note", {"x": object()})]
+)
+def test_edits_that_cannot_be_stored_fail_their_episode_with_a_line(odd):
+    class Agent(OneShot):
+        def new_memory(self, task: Task) -> Renewed:
+            return Renewed(odd, MemoryOp("note", {"text": "sound"}))
+
+    [[episode]] = run(rollout(Agent()), "a", 1)
+    failure = episode.failure
+    assert failure.kind == "OwnMistake" and "test_rollout.py:" in failure.place
+    assert "the ops of Renewed hold" in failure.message
+    assert [op.data for op in episode.ops] == [{"text": "sound"}]
+
+
+def test_a_memory_that_needs_an_argument_is_named_with_its_line():
+    class Needy(TextMemory):
+        def __init__(self, size) -> None:
+            super().__init__()
+
+    class Agent(OneShot):
+        new_memory = None
+        memory = Needy
+
+    [[episode]] = run(rollout(Agent()), "a", 1)
+    assert "Needy cannot be opened without settings" in episode.failure.message
+    assert "test_rollout.py:" in episode.failure.place
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recollect import trials
+from recollect.agents.function import FunctionAgent
+from recollect.chat.chat import Model
+from recollect.chat.rendering import Renderer
 from recollect.cli import main
-from recollect.errors import show_place
+from recollect.config.modules import load
+from recollect.config.presets import preset
+from recollect.errors import UserError, show_place
+from recollect.policies.scripted import ScriptedPolicy
+from recollect.rewards.base import NoReward
+from recollect.rollout import Rollout
+from recollect.train.trial import try_out
 from recollect.trials import noticed
+from tests.support.bytes_tokenizer import ByteTokenizer
 from tests.support.chat_server import chat_server
 from tests.support.own import own_folder
+
+TOKENIZER = ByteTokenizer()
 
 
 @pytest.fixture
@@ -85,6 +98,33 @@ def test_an_evaluation_says_where_its_trial_is(impatient, tmp_path, monkeypatch,
         words += ["--model", server.url, "--out", "out", "--no-closed-book"]
         assert main(words) == 0
     assert "has taken 0.2 s, and is at own.py:5; Ctrl-C ends it" in capsys.readouterr().out
+
+
+def test_a_trial_takes_several_tasks(tmp_path, monkeypatch, capsys):
+    """An agent may have nothing to say to one task, or fail at it: that is no mistake yet."""
+    with own_folder(tmp_path, monkeypatch):
+        Path("own.py").write_text(
+            "async def answer(task, chats):\n    chat = chats.open()\n"
+            "    return [(await chat.say('x', max_tokens=2)).text]\n\n\n"
+            "async def silent(task, chats, memory):\n"
+            "    first = '-0-0-' in task.id\n"
+            "    return ['x'] * len(task.questions) if first else await answer(task, chats)\n\n\n"
+            "async def raises(task, chats, memory):\n"
+            "    if '-0-0-' in task.id:\n        raise KeyError('the first')\n"
+            "    return await answer(task, chats)\n\n\n"
+            "async def stops(task, chats, memory):\n"
+            "    return [next(word for word in task.chunks if word == 'nowhere')]\n"
+        )
+        for name in ("silent", "raises", "stops"):
+            config = replace(preset("demo"), agent=FunctionAgent(load(f"own:{name}")))
+            model = Model(ScriptedPolicy(TOKENIZER, lambda _prompt: "x"), Renderer(TOKENIZER))
+            rollout = Rollout(config.agent, dict.fromkeys(("memory", "answer"), model), NoReward())
+            work = try_out(config, rollout, print)
+            if name == "stops":
+                with pytest.raises(UserError, match=r"own.py:18: RuntimeError: .*StopIteration"):
+                    asyncio.run(work)
+            else:
+                asyncio.run(work)
 
 
 def test_a_run_says_where_its_trial_is(impatient, tmp_path, monkeypatch, capsys):

@@ -141,6 +141,8 @@ def place_of(error: BaseException) -> str:
         return ""  # a server's
     if isinstance(error, AgentError) and error.on_purpose:
         return ""
+    if isinstance(error.__cause__, StopIteration):  # it may not leave a coroutine, and is wrapped
+        error = error.__cause__
     return innermost(traceback.walk_tb(error.__traceback__))
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from recollect.agents.base import Agent, checked_answers, open_memory, part_name
+from recollect.agents.base import Agent, checked_answers, kept_ops, open_memory, part_name
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency.deadlines import Deadline, OutOfTime
 from recollect.concurrency.garbage import rarely_collected
@@ -115,7 +115,8 @@ class Rollout:
         It replays contexts of another episode and continues from there.
         """
         started = time.perf_counter()
-        chats = Chats(self.models, (*key, task.id, rollout), replayed=replayed)
+        asked = len(task.questions)
+        chats = Chats(self.models, (*key, task.id, rollout), replayed=replayed, questions=asked)
         episode = Episode(task, rollout, chats.contexts, forked=len(replayed))
         deadline = Deadline(self.timeout)
         learns = any(model.trainable for model in self.models.values())
@@ -144,7 +145,11 @@ class Rollout:
                 score = await self.reward(episode, memory)
         finally:
             with boundary("memory"):
+                episode.ops, odd = kept_ops(memory)
                 memory.close()
+        with boundary("memory"):
+            if odd is not None:
+                raise odd
         with boundary("reward"):
             _enter(episode, score)
 

@@ -31,6 +31,13 @@ class Question:
     every: bool = False
     """All of the answers together are asked for, not one of them."""
 
+    def __post_init__(self) -> None:
+        answers: Any = self.answers
+        if isinstance(answers, str):  # a comma was forgotten, and every letter would be right
+            raise TypeError(f"answers is the text {answers!r}: write ({answers!r},)")
+        if odd := [answer for answer in answers if not isinstance(answer, str)]:
+            raise TypeError(f"the answer {odd[0]!r} is not a text")
+
 
 @dataclass(frozen=True)
 class Task:
@@ -46,6 +53,14 @@ class Task:
     """What else is known. `item` names what is asked where several tasks ask the same, `cluster`
     what it shares with other tasks: a conversation, an article. With `questions_known` False the
     questions are asked only after the reading."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise TypeError(f"the id {self.id!r} of a task is not a text")
+        if isinstance(self.chunks, str):
+            raise TypeError(f"chunks is the text {self.chunks[:40]!r}: write it into a list")
+        if isinstance(self.questions, Question):
+            raise TypeError("questions is one Question: write it into a tuple")
 
     @property
     def item(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -224,6 +225,29 @@ def test_sampling_settings_reach_the_policy():
     (_, first), (_, second) = policy.asked
     assert (first.temperature, first.top_p, first.stop, first.max_tokens) == (0.5, 0.9, ("\n",), 7)
     assert second.stop == ("</tool>",)
+
+
+def test_one_text_may_end_a_reply():
+    policy = Recorder([completion([END])] * 2)
+    talk(chats(policy).open("memory"), "a", stop="END")
+    talk(chats(policy).open("memory"), "a", stop=["END", "."])
+    assert [asked.stop for _, asked in policy.asked] == [("END",), ("END", ".")]
+
+
+@pytest.mark.parametrize("given", [4.0, 9 / 2, "4"], ids=str)
+def test_a_limit_that_is_no_whole_number_is_refused(given):
+    chat = chats(Recorder([completion([END])])).open("memory")
+    with pytest.raises(TypeError, match=r"max_tokens is .* not a whole number"):
+        talk(chat, "a", max_tokens=given)
+    talk(chat, "a", max_tokens=np.int64(4))
+
+
+@pytest.mark.parametrize("question", [-1, 2, 9])
+def test_a_question_that_is_not_asked_is_refused(question):
+    own = Chats(chats(Recorder([])).models, (0,), questions=2)
+    with pytest.raises(IndexError, match=f"question is {question}: the task has 2 questions"):
+        own.open("memory", question=question)
+    assert own.open("memory", question=1).context.question == 1
 
 
 # --- errors ---------------------------------------------------------------------------------------

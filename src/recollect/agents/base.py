@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
 
@@ -15,11 +16,12 @@ from recollect.agents.estimates import USUAL, Lengths, Work
 from recollect.agents.resources import Resources
 from recollect.chat.chat import Chats, Reply
 from recollect.chat.rendering import Tokenizer
-from recollect.errors import OwnMistake, place_of_class, place_of_function
+from recollect.errors import OwnMistake, place_of, place_of_class, place_of_function
+from recollect.files import plain
 from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
 from recollect.policies.client import Endpoint
-from recollect.types import Task
+from recollect.types import MemoryOp, Task
 
 T = TypeVar("T")
 MEMORY = ("ops", "snapshot", "fork", "close")
@@ -109,7 +111,15 @@ def open_memory(agent: Agent, task: Task) -> Memory:
     if (own := getattr(agent, "new_memory", None)) is not None:
         memory: Memory = own(task)
         return memory
-    found: Memory = kept_by(agent)()
+    kind = kept_by(agent)
+    try:
+        found: Memory = kind()
+    except TypeError as error:
+        if place_of(error):
+            raise
+        name = getattr(kind, "__name__", "the memory")
+        place = place_of_class(kind) if inspect.isclass(kind) else place_of_function(kind)
+        raise OwnMistake(f"{name} cannot be opened without settings: {error}", place) from None
     if missing := [name for name in MEMORY if not hasattr(found, name)]:
         what = f"{type(found).__name__} is no memory: it has no {', '.join(missing)}"
         raise OwnMistake(what, place_of_class(type(found)))
@@ -120,6 +130,24 @@ def kept_by(agent: object) -> Any:
     """Return what makes an agent's memories: its setting `memory`, or else one text."""
     own = getattr(agent, "memory", None)
     return own if callable(own) else TextMemory
+
+
+def kept_ops(memory: Memory) -> tuple[list[MemoryOp], OwnMistake | None]:
+    """Return a memory's edits as they are at the end, and what one that cannot be stored is."""
+    ops, mistake = list(memory.ops), None
+    if is_ours(memory):
+        return ops, None
+    for op in list(ops):
+        try:
+            fits = isinstance(op, MemoryOp) and bool(json.dumps(op.data, default=plain))
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            ops.remove(op)
+            what = f"the ops of {type(memory).__name__} hold {op!r:.80}"
+            how = "which is no MemoryOp with data that is plain"
+            mistake = OwnMistake(f"{what}, {how}", place_of_class(type(memory)))
+    return ops, mistake
 
 
 def checked_answers(agent: Agent, answers: Any, questions: int) -> list[str]:

@@ -73,6 +73,8 @@ class Chats:
     """What was said in the first contexts: it is replayed, not sampled, and is not trained."""
     spoken: str = ""
     """The label of the context that replied last."""
+    questions: int | None = None
+    """How many the task has, if there is a task."""
     _unplaced: list[Context] = field(default_factory=list)
 
     def open(
@@ -91,6 +93,10 @@ class Chats:
         contexts of role `answer` that name no question.
         """
         model = self.model(role)
+        known = None if self.questions is None else range(self.questions)
+        if question is not None and known is not None and question not in known:
+            has = f"{len(known)} question{'s' * (len(known) != 1)}"
+            raise IndexError(f"question is {question}: the task has {has}, counted from 0")
         name = f"question {question + 1}" if question is not None else ""
         if unplaced := not (label or stratum or name):
             label = f"{role} {1 + sum(context.role == role for context in self.contexts)}"
@@ -161,12 +167,20 @@ class Chat:
         return renderer.suffix(messages, self.tools, closed=ended)
 
     async def say(
-        self, *said: Message | str, max_tokens: int | None = None, stop: tuple[str, ...] = ()
+        self,
+        *said: Message | str,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
     ) -> Reply:
-        """Append messages, let the model reply, and return the reply; texts are user messages."""
+        """Append messages, let the model reply, and return the reply; texts are user messages.
+
+        The reply ends behind any text of `stop`.
+        """
         messages = tuple(map(_message, said))
         if not messages and not self.context.turns:
             raise TypeError("say needs a text: a chat cannot begin with a reply")
+        if max_tokens is not None and not hasattr(max_tokens, "__index__"):
+            raise TypeError(f"max_tokens is {max_tokens!r}, not a whole number")
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"max_tokens is {max_tokens}: a reply has at least 1")
         with boundary("render"):
@@ -180,8 +194,8 @@ class Chat:
         number = len(self.context.turns)
         default = self.model.sampling
         own: dict[str, Any] = {
-            "max_tokens": min(room, default.max_tokens if max_tokens is None else max_tokens),
-            "stop": stop or default.stop,
+            "max_tokens": int(min(room, default.max_tokens if max_tokens is None else max_tokens)),
+            "stop": ((stop,) if isinstance(stop, str) else tuple(stop)) or default.stop,
             "seed": derive(*self.key, number),
         }
         sampling = Sampling(**(vars(default) | own))  # dataclasses.replace takes longer

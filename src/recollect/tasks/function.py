@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 from recollect.errors import UserError, called_by, place_of, place_of_function
+from recollect.files import plain
 from recollect.metrics import Metric
 from recollect.tasks.base import Split, TaskFamily, at_most
 from recollect.tasks.splits import deal, pick
@@ -63,8 +65,10 @@ class FunctionTasks:
     @cached_property
     def _tasks(self) -> dict[Split, list[Task]]:
         splits: tuple[Split, Split] = ("train", "test")
-        if inspect.signature(self.function).parameters:
-            return {split: self._checked(self.function(split)) for split in splits}
+        if taken := inspect.signature(self.function).parameters:
+            named = [name for name, p in taken.items() if p.kind is p.KEYWORD_ONLY][:1]
+            given = (lambda split: self.function(**{named[0]: split})) if named else self.function
+            return {split: self._checked(given(split)) for split in splits}
         every = self._checked(self.function())
         dealt = deal([task.id for task in every], 1 - HELD_OUT)
         return {split: [every[place] for place in dealt[split]] for split in splits}
@@ -77,6 +81,7 @@ class FunctionTasks:
                 raise UserError(
                     f"{place}: {self.name} returned {task!r:.80}, which is not a Task", HOW
                 )
+            check_meta(task, self.function)
         return tasks
 
 
@@ -106,10 +111,10 @@ def _made(kind: type) -> Any:
         ) from None
 
 
-def first_task(family: TaskFamily, seed: int, split: Split) -> Task:
-    """Make a family's first task; refuse one that a user's own code fails to make."""
+def first_task(family: TaskFamily, seed: int, split: Split, index: int = 0) -> Task:
+    """Make one of a family's first tasks; refuse one that a user's own code fails to make."""
     try:
-        task: Any = family.task(0, seed, split)
+        task: Any = family.task(index, seed, split)
     except UserError:
         raise
     except Exception as error:
@@ -121,4 +126,15 @@ def first_task(family: TaskFamily, seed: int, split: Split) -> Task:
         what = f"{place}: {type(family).__name__}.task returned {task!r:.80}, which is not a Task"
         raise UserError(what, "return a Task")
     found: Task = task
+    check_meta(found, family.task)
     return found
+
+
+def check_meta(task: Task, maker: Any) -> None:
+    """Refuse a task whose `meta` could not be stored with its episodes."""
+    try:
+        json.dumps(task.meta, default=plain)
+    except (TypeError, ValueError) as error:
+        what = f"{place_of_function(maker)}: the meta of task {task.id[:40]!r} cannot be stored"
+        how = "let it hold texts, numbers, lists and dicts whose keys are texts"
+        raise UserError(f"{what}: {error}", how) from None

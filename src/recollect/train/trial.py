@@ -50,9 +50,12 @@ async def try_out(
 
     Says where the code is if it takes long.
     """
-    task = first_task(config.tasks, config.seed, split)
+    size = config.tasks.size(split)
+    count = EPISODES if size is None else max(1, min(EPISODES, size))
+    tasks = [first_task(config.tasks, config.seed, split, i) for i in range(count)]
     with unawaited(), noticed(say):
-        [episodes] = await rollout.groups([task], EPISODES, (config.seed, "trial"))
+        groups = await rollout.groups(tasks, EPISODES // count, (config.seed, "trial"))
+    episodes = [episode for group in groups for episode in group]
     if found := mistake(episodes):
         raise UserError(
             f"{found.place}: {found.kind}: {found.message} (in a trial episode)",

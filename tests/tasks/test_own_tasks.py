@@ -1,0 +1,70 @@
+"""Tasks of one's own: what would spoil a measurement is refused with its line."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from recollect.errors import UserError
+from recollect.tasks.function import as_family, first_task
+from recollect.types import Question, Task
+
+WHO = Question("Who?", ("Ada",))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Question("Which sport?", ("chess")), r"answers is the text 'chess'"),
+        (lambda: Question("How many?", (5,)), "the answer 5 is not a text"),
+        (lambda: Task("a", "one text", (WHO,)), "chunks is the text 'one text'"),
+        (lambda: Task(3, ["one"], (WHO,)), "the id 3 of a task"),
+        (lambda: Task("a", ["one"], WHO), "questions is one Question"),
+    ],
+)
+def test_what_is_no_task_is_refused_with_its_line(make, says):
+    with pytest.raises(TypeError, match=says):
+        make()
+
+    def tasks(split):
+        return [make()]
+
+    with pytest.raises(UserError, match=rf"test_own_tasks.py:\d+: TypeError: .*{says}"):
+        first_task(as_family(tasks), 0, "train")
+
+
+@pytest.mark.parametrize("meta", [{"when": datetime.timedelta(1)}, {("a", "b"): 1}])
+def test_a_meta_that_cannot_be_stored_is_refused(meta):
+    def tasks(split):
+        return [Task("a", ["one"], (WHO,), meta=meta)]
+
+    with pytest.raises(UserError, match="the meta of task 'a' cannot be stored"):
+        first_task(as_family(tasks), 0, "train")
+
+
+def test_a_split_may_be_taken_by_its_name_alone():
+    def tasks(*, split):
+        return [Task(f"{split}-{i}", ["one"], (WHO,)) for i in range(3)]
+
+    family = as_family(tasks)
+    assert family.size("train") == 3 and family.task(0, 0, "test").id == "test-0"
+
+
+def test_a_family_that_forgets_its_longer_self_is_told():
+    class Short:
+        name, metric = "short", "exact_match"
+
+        def size(self, split):
+            return None
+
+        def longer(self, times):
+            Short()
+
+        def task(self, index, seed=0, split="train"):
+            return Task(f"{split}-{index}", ["one"], (WHO,))
+
+    from recollect.tasks.multiples import stretched
+
+    with pytest.raises(UserError, match=r"test_own_tasks.py:\d+: Short.longer returned None"):
+        stretched(Short(), 2, "val.lengths")
