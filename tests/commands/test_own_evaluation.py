@@ -31,7 +31,7 @@ def test_an_agent_of_yours_is_measured_beside_ours(here, capsys):
         shown = capsys.readouterr().out
         assert "mine:two_pass" in shown and "mine:Chess" in shown
         config = json.loads(Path("out/config.json").read_text())
-        assert "max_note_tokens=7" in config["agents"]["mine.py:Reader"]
+        assert '"max_note_tokens": 7' in config["agents"]["mine.py:Reader"]
         assert list(config["code"]) == ["mine"] and Path("out/code/mine.py").is_file()
         results = json.loads(Path("out/results.json").read_text())
         assert "mine:close_enough" in json.dumps(results)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
     from recollect.agents.base import Agent
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from recollect.evaluation.options import EvalOptions
     from recollect.tasks.base import TaskFamily
 
+    T = TypeVar("T")
     Start = TrainConfig | TrainResult | str | Path
     Tasks = str | TaskFamily | list[str | TaskFamily] | tuple[str | TaskFamily, ...]
     Agents = str | Agent | list[str | Agent] | tuple[str | Agent, ...] | Mapping[str, Agent]
@@ -129,12 +130,14 @@ def _settings(start: Start, trained: bool = False) -> TrainConfig:
 def with_overrides(settings: TrainConfig, overrides: Mapping[str, Any]) -> TrainConfig:
     """Lay settings by name over others; parts of a section as a dict.
 
-    An agent, a reward or tasks may also be a function or a class of your own.
+    An agent, a reward or tasks may also be a function or a class of your own. `memory`, `tools` and
+    `metric`, by name or as objects, change the agent and the reward, as on the command line.
     """
     from dataclasses import is_dataclass
 
     from recollect.agents.function import as_agent
     from recollect.config.overlay import overlay
+    from recollect.config.parts import GIVEN, with_given
     from recollect.rewards.function import as_reward
     from recollect.tasks.function import as_family
 
@@ -146,9 +149,10 @@ def with_overrides(settings: TrainConfig, overrides: Mapping[str, Any]) -> Train
             objects[name] = kinds[name](value)
         elif is_dataclass(getattr(settings, name, None)) and is_dataclass(value):
             objects[name] = value
-        else:
+        elif name not in GIVEN:
             table[name] = value
-    return overlay(settings, table, lambda name: name or "these settings", given=objects)
+    found = overlay(settings, table, lambda name: name or "these settings", given=objects)
+    return with_given(found, {name: overrides[name] for name in GIVEN if name in overrides})
 
 
 def _tasks(tasks: Tasks) -> tuple[tuple[str, ...], dict[str, TaskFamily]]:
@@ -158,7 +162,7 @@ def _tasks(tasks: Tasks) -> tuple[tuple[str, ...], dict[str, TaskFamily]]:
     listed = list(tasks) if isinstance(tasks, list | tuple) else [tasks]
     names = tuple(one for one in listed if isinstance(one, str))
     families = [as_family(one) for one in listed if not isinstance(one, str)]
-    return names, {one.name: one for one in families}
+    return names, _named("task families", [(one.name, one) for one in families])
 
 
 def _agents(agents: Agents) -> tuple[tuple[str, ...], dict[str, Agent]]:
@@ -171,7 +175,20 @@ def _agents(agents: Agents) -> tuple[tuple[str, ...], dict[str, Agent]]:
     listed = list(agents) if isinstance(agents, list | tuple) else [agents]
     names = tuple(one for one in listed if isinstance(one, str))
     own = [as_agent(one) for one in listed if not isinstance(one, str)]
-    return names, {part_name(one): one for one in own}
+    return names, _named("agents", [(part_name(one), one) for one in own])
+
+
+def _named(what: str, parts: list[tuple[str, T]]) -> dict[str, T]:
+    """Key parts by name; refuse two of one name, of which one would be lost."""
+    from collections import Counter
+
+    from recollect.errors import UserError
+
+    name, count = Counter(name for name, _ in parts).most_common(1)[0] if parts else ("", 0)
+    if count > 1:
+        how = "give agents as a dict of names" if what == "agents" else "give each another `name`"
+        raise UserError(f"{count} {what} are called {name}", how)
+    return dict(parts)
 
 
 def _by_role(model: Model | Mapping[str, Model]) -> dict[str, Model]:

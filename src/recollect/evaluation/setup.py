@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import cache, cached_property, partial
 from hashlib import blake2b
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from recollect import __version__
-from recollect.agents.base import Agent, bound
+from recollect.agents.base import Agent, bound, is_ours
 from recollect.agents.named import agents
 from recollect.agents.resources import Resources
 from recollect.config.modules import is_named, load
@@ -52,6 +54,8 @@ class Setup:
     """As the folder describes them."""
     bound: dict[str, Agent]
     """The same with what they need: whichever searches by meaning has the embedder."""
+    own: Mapping[str, str]
+    """What the task sets are that no name of ours stands for."""
     embeds: bool = False
     """Whether one of them does."""
 
@@ -108,7 +112,12 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
         name: bound(agent, Resources(agent, open_embedder=open_embedder))
         for name, agent in chosen.items()
     }
-    return Setup(specs, grid, chosen, ready, open_embedder.cache_info().currsize > 0)
+    brought = {
+        name: _described(family)
+        for name, family in families.items()
+        if name in own.tasks or not is_ours(family)
+    }
+    return Setup(specs, grid, chosen, ready, brought, open_embedder.cache_info().currsize > 0)
 
 
 def _embedder(options: EvalOptions) -> Embed:
@@ -221,6 +230,7 @@ def enter(
             "length": spec.length,
             "n": setup.grid.tasks(name),
             "data": setup.data[name],
+            "is": setup.own.get(name, ""),
         }
         for name, spec in setup.specs.items()
     }
@@ -236,13 +246,13 @@ def enter(
     scores = [load(m) for m in (*options.metrics, *setup.primary.values()) if is_named(m)]
     found = own_sources(list(setup.agents.values()), list(setup.grid.families.values()), scores)
     config["code"] = table_of(found)
-    copy_sources(found, folder)
     before = read_config(folder)
     if before is not None:
         _check_same(folder, before, config)
         config["agents"] = {**before["agents"], **settings}
         config["sets"] = {**before["sets"], **sets}
         config["commands"] = list(dict.fromkeys([*before["commands"], command]))
+    copy_sources(found, folder)
     write_config(folder, config)
     return config
 
@@ -268,6 +278,11 @@ def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> No
         for name, own in now["sets"].items()
         if before["sets"].get(name, {}).get("data", own["data"]) != own["data"]
     ]
+    differing += [
+        f"the tasks {name} were {_around(before['sets'][name]['is'], own['is'])}"
+        for name, own in now["sets"].items()
+        if before["sets"].get(name, {}).get("is", own["is"]) != own["is"]
+    ]
     if differing:
         raise UserError(
             f"{folder} holds episodes made with other settings: {'; '.join(differing)}",
@@ -285,9 +300,25 @@ def _around(before: str, now: str) -> str:
 
 def _described(part: object) -> str:
     """Write an agent or a task family down: its settings are what it is, with its own code."""
-    own = repr(part) if is_dataclass(part) else type(part).__name__
+    own = to_table(part)
+    if not is_dataclass(part) and isinstance(own, dict):  # all that it has, whatever made it
+        own |= {name: to_table(value) for name, value in getattr(part, "__dict__", {}).items()}
+    if held := _held(getattr(part, "function", None)):
+        own |= {"with": to_table(held)}
     code = "".join(f" {source.module} {source.sha256[:12]}" for source in own_sources(part))
-    return own + code
+    return json.dumps(own, default=str) + code
+
+
+def _held(function: Any) -> list[Any]:
+    """Return what a function was made with: the arguments of a partial, an object, a closure."""
+    if isinstance(function, partial):
+        return [*_held(function.func), *function.args, function.keywords]
+    owner = getattr(function, "__self__", None)
+    held = [] if owner is None else [getattr(owner, "__dict__", {})]
+    for cell in getattr(function, "__closure__", None) or ():
+        with suppress(ValueError):  # one that is empty yet
+            held.append(cell.cell_contents)
+    return held
 
 
 def versions() -> dict[str, str]:

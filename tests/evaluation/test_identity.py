@@ -1,0 +1,116 @@
+"""An evaluation knows what it measured: another agent or other tasks are never taken for it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import recollect
+from recollect.cli import main
+from recollect.errors import UserError
+from recollect.types import Question, Task
+from tests.support.chat_server import chat_server
+from tests.support.own import own_folder
+
+
+@dataclass(frozen=True)
+class Moves:
+    moves: int = 3
+    name = "moves"
+    metric = "sub_exact_match"
+
+    def size(self, split):
+        return None
+
+    def longer(self, times):
+        return Moves(self.moves * times)
+
+    def task(self, index, seed=0, split="train"):
+        chunks = [f"Move {i}." for i in range(self.moves)]
+        question = Question("How many moves?", (str(self.moves),))
+        return Task(f"moves-{split}-{index}", chunks, (question,), "moves")
+
+
+class Plain:
+    def __init__(self, right):
+        self.said = "3" if right else "no"
+
+    async def run(self, task, chats, memory):
+        return [self.said]
+
+
+async def says(task, chats, memory, word):
+    return [word]
+
+
+def made(word):
+    async def inner(task, chats, memory):
+        return [word]
+
+    return inner
+
+
+@pytest.fixture
+def measure(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with chat_server(lambda _text: "x") as server:
+
+        def run(agents, tasks=Moves(), **more):
+            given = {"model": server.url, "n": 2, "quiet": True, "closed_book": False}
+            found = recollect.evaluate(tasks=tasks, agents=agents, **given, **more)
+            [score] = found.scores.values()
+            return score.mean, found.folder
+
+        yield run
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        (Plain(False), Plain(True)),
+        (partial(says, word="no"), partial(says, word="3")),
+        (made("no"), made("3")),
+    ],
+    ids=["plain", "partial", "closure"],
+)
+def test_another_object_is_another_evaluation(measure, wrong, right):
+    before, after = measure({"own": wrong}), measure({"own": right})
+    assert (before[0], after[0]) == (0, 1) and before[1] != after[1]
+    assert measure({"own": right}) == after  # the same one is found again
+    with pytest.raises(UserError, match="holds episodes made with other settings: agent own was"):
+        measure({"own": wrong}, out=after[1])
+
+
+def test_other_tasks_of_one_name_are_refused(measure):
+    right = {"own": Plain(True)}
+    assert measure(right, Moves(3), out="here")[0] == 1
+    assert measure(right, Moves(9))[0] == 0
+    with pytest.raises(UserError, match=r"the tasks moves were .*: 3.*, now .*: 9"):
+        measure(right, Moves(9), out="here")
+
+
+def test_two_of_one_name_are_refused(measure):
+    with pytest.raises(UserError, match="2 agents are called Plain"):
+        measure([Plain(True), Plain(False)])
+    with pytest.raises(UserError, match="2 task families are called moves"):
+        measure([Plain(True)], [Moves(3), Moves(9)])
+
+
+def test_a_family_that_was_edited_is_refused_and_its_source_kept(tmp_path, monkeypatch, capsys):
+    with own_folder(tmp_path, monkeypatch), chat_server(lambda _text: "e1") as server:
+        words = ["eval", "--agents", "mine:two_pass", "--tasks", "mine:Chess", "--n", "1"]
+        words += ["--model", server.url, "--out", "out", "--no-closed-book"]
+        assert main(words) == 0
+        own, kept = Path("mine.py"), Path("out/code/mine.py")
+        before = kept.read_text()
+        own.write_text(re.sub("moves: int = 3", "moves: int = 9", before))
+        del sys.modules["mine"]
+        capsys.readouterr()
+        assert main(words) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "the tasks mine:Chess were" in said and kept.read_text() == before
