@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from recollect.errors import UserError
+from recollect.errors import UserError, place_of
 from recollect.packaging import install
 from recollect.runs.stopping import heard, status_of
 
@@ -106,12 +106,20 @@ def read_config(
         if is_run(name) and "--model.path" not in args:
             start = trained(start)
     given = with_parts(Arguments.of(start), names)
-    return tyro.cli(
-        given.kind,
-        default=given,
-        args=args,
-        prog=f"recollect {verb} {name}",
-        description=f"{DESCRIPTIONS[verb].format(preset=name)} {CHOOSING}",
-        config=(tyro.conf.AvoidSubcommands, tyro.conf.HelptextFromCommentsOff),
-        registry=settings_registry(),
-    ).config
+    try:
+        read = tyro.cli(
+            given.kind,
+            default=given,
+            args=args,
+            prog=f"recollect {verb} {name}",
+            description=f"{DESCRIPTIONS[verb].format(preset=name)} {CHOOSING}",
+            config=(tyro.conf.AvoidSubcommands, tyro.conf.HelptextFromCommentsOff),
+            registry=settings_registry(),
+        )
+    except NameError as error:
+        if place_of(error):
+            raise
+        own = " or ".join(names[part] for part in ("agent", "reward", "tasks") if part in names)
+        what = f"the type of a setting of {own or name} cannot be read: {error}"
+        raise UserError(what, "import that name outside of `if TYPE_CHECKING`") from None
+    return read.config

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, get_origin
+from typing import Any, get_origin, get_type_hints
 
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
 from recollect.chat.tools import Tool, as_tool
 from recollect.config.modules import is_named, load
-from recollect.config.overlay import to_table
+from recollect.config.overlay import is_plain_class, to_table
 from recollect.config.parts import (
     agent_named,
     metric_named,
@@ -116,7 +124,34 @@ def settings_registry() -> ConstructorRegistry:
             return None
         return _by_name(_loaded, object)
 
+    registry.struct_rule(_plain_object)
     return registry
+
+
+def _plain_object(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """Give an object of a user's plain class flags that begin with what the object has.
+
+    Where none is changed the object stays as it is: its class may make another one of less.
+    """
+    value, kind = info.default, info.type
+    if type(value) is not kind or not is_plain_class(kind):
+        return None
+    hints = get_type_hints(kind.__init__)
+    taken = {
+        name: getattr(value, name, spec.default)
+        for name, spec in inspect.signature(kind).parameters.items()
+        if spec.kind in (spec.POSITIONAL_OR_KEYWORD, spec.KEYWORD_ONLY)
+    }
+    known = {name: own for name, own in taken.items() if own is not inspect.Parameter.empty}
+
+    def made(**given: Any) -> Any:
+        same = all(given[name] is known[name] or given[name] == known[name] for name in given)
+        return value if same else kind(**known | given)
+
+    names = [name for name in known if name in hints]
+    return StructConstructorSpec(
+        made, tuple(StructFieldSpec(name, hints[name], known[name]) for name in names)
+    )
 
 
 def _by_name(made: Callable[[list[str]], Any], kind: type) -> PrimitiveConstructorSpec[Any]:

@@ -204,7 +204,10 @@ def name_of(value: Any) -> str:
     method = owner is not None and not inspect.isclass(owner) and not inspect.ismodule(owner)
     if _NAMED.fullmatch(f"{module}:{name}") and not method:
         return f"{module}:{name}"
-    for own in sys.modules.copy().values():  # thousands, of which few are a user's
+    known = sys.modules.copy()  # thousands, of which few are a user's
+    if main := known.pop("__main__", None):
+        known["__main__"] = main  # last: a script may have it from a module
+    for own in known.values():
         # To ask a lazy module for what it does not have would import more.
         if isinstance(own, ModuleType) and "__file__" in vars(own) and is_users(own):
             for name, item in vars(own).items():

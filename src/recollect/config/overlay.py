@@ -6,18 +6,21 @@ checks as on the command line. A part of a run names its class: `class = "mine:T
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import enum
 import functools
 import inspect
 import json
+import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from recollect.agents.base import Agent
 from recollect.agents.function import FunctionAgent
@@ -35,6 +38,9 @@ Where = Callable[[str], str]
 """Says where the setting of a dotted name is, for people."""
 CLASS = "class"
 """The key that names the class of a part."""
+LOST = "not written"
+"""The key of what no file can hold of an object; to read it is refused."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 PARTS: dict[Any, Callable[..., Any]] = {
     Agent: agent_named,
     Reward: reward_named,
@@ -113,6 +119,12 @@ def _value(hint: Any, current: Any, value: Any, where: Where, dotted: str, load:
     """Read one setting: a part, a section, a function by name, or plain data."""
     if current is not dataclasses.MISSING and to_table(current, hint) == value:
         return current
+    if isinstance(value, Mapping) and LOST in value:
+        raise UserError(
+            f"{where(dotted)}: {dotted} could not be written down: {value[LOST]}",
+            "type the command that began with it; fields of a frozen dataclass that are texts,"
+            " numbers, lists or dataclasses can be",
+        )
     if isinstance(value, Mapping) and CLASS in value:
         rest = {key: item for key, item in value.items() if key != CLASS}
         part = _part(hint, current, value[CLASS], where, dotted, load)
@@ -189,16 +201,24 @@ def takes_functions(hint: Any) -> bool:
 
 def _checked(hint: Any, value: Any, where: Where, dotted: str) -> Any:
     """Return the value as its type, or say what it should be."""
+    kinds = (kind for kind in (hint, *get_args(hint)) if inspect.isclass(kind))
+    for kind in kinds if isinstance(value, str) else ():
+        if issubclass(kind, enum.Enum) and value in kind.__members__.keys() - {*_values(kind)}:
+            return kind[value]
     try:
         # As JSON: lists become tuples and texts paths, but "5" does not become 5.
         return TypeAdapter(hint).validate_json(json.dumps(value, default=str), strict=True)
     except ValidationError as error:
         wanted = error.errors()[0]["msg"].removeprefix("Input ")
         raise UserError(f"{where(dotted)}: {dotted} is {value!r}", f"{dotted} {wanted}") from error
-    except PydanticSchemaGenerationError:
+    except PydanticUserError:
         raise UserError(
             f"{where(dotted)}: {dotted} cannot be set: it is a {hint}", "leave it out"
         ) from None
+
+
+def _values(kind: type[enum.Enum]) -> list[str]:
+    return [str(member.value) for member in kind]
 
 
 def _default(spec: dataclasses.Field[Any]) -> Any:
@@ -221,38 +241,71 @@ def hints_of(kind: type) -> dict[str, Any]:
 def to_table(value: Any, hint: Any = None) -> Any:
     """Turn a setting into JSON's types; `hint` is its declared type, if that is known."""
     if isinstance(value, enum.Enum):
-        return value.value
+        known = isinstance(value.value, bool | int | float | str)
+        return value.value if known else value.name
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
         return {str(key): to_table(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, set | frozenset):  # which every process has in another order
+        return sorted(map(to_table, value), key=json.dumps)
+    if isinstance(value, list | tuple) and hint not in PARTS:
         return [to_table(item) for item in value]
     if inspect.isroutine(value) or inspect.isclass(value):
         return name_of(value) or f"{value.__module__}:{value.__qualname__}"
     if isinstance(value, Tool):
         return to_table(value.function)
     if isinstance(value, functools.partial):
-        return name_of(value) or f"functools:{value.func!r:.80}"
+        return name_of(value) or f"functools:partial({to_table(value.func)})"
     return _object(value, hint)
 
 
 def _object(value: Any, hint: Any) -> dict[str, Any]:
     """Write an object as the settings that it is made of, with its class where that is open."""
     kind = type(value)
-    if not dataclasses.is_dataclass(kind) and (own_name := name_of(value)):
+    lost = [n for n in _settings(kind) if not hasattr(value, n)] if is_plain_class(kind) else []
+    own_name = "" if dataclasses.is_dataclass(kind) else name_of(value)
+    # In a script or a notebook the same name may soon be another object's.
+    if own_name and (lost or not own_name.startswith("__main__:") or not _settings(kind)):
         return {CLASS: own_name}
+    named = f"{kind.__module__}:{kind.__qualname__}"
+    if _is_library(kind) and not isinstance(value, tuple):
+        return _of_library(value, named)
     hints = hints_of(kind)
     names = [name for name in _settings(kind) if hasattr(value, name)]
-    named = f"{kind.__module__}:{kind.__qualname__}"
     if isinstance(value, _FUNCTIONS):
         named = to_table(value.function)
         named = named[CLASS] if isinstance(named, dict) else named
         names.remove("function")
     own = {name: to_table(getattr(value, name), hints.get(name)) for name in names}
+    if lost:
+        own[LOST] = f"{kind.__name__} has no attribute {' and no '.join(lost)}"
     return own if hint is kind else {CLASS: named, **own}
+
+
+def _of_library(value: Any, named: str) -> Any:
+    """Write what a field of its type reads again, such as a date, or say what it was."""
+    kind = type(value)
+    with contextlib.suppress(PydanticUserError, ValueError):
+        fields = TypeAdapter(kind)
+        written = fields.dump_json(value)
+        if fields.validate_json(written, strict=True) == value:
+            return json.loads(written)
+    return {CLASS: named, LOST: f"it was {_ADDRESS.sub('', f'{value!r:.80}')}"}
+
+
+def is_plain_class(kind: Any) -> bool:
+    """Tell whether objects of a user's class are known by the arguments of its `__init__`."""
+    ours = kind.__module__.partition(".")[0] == "recollect"
+    fielded = dataclasses.is_dataclass(kind) or issubclass(kind, tuple | enum.Enum)
+    written = hasattr(kind, "model_fields") or hasattr(kind, "__attrs_attrs__")
+    return not (ours or fielded or written or _is_library(kind))
+
+
+def _is_library(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__"}
 
 
 def _settings(kind: type) -> list[str]:
@@ -260,6 +313,7 @@ def _settings(kind: type) -> list[str]:
     if dataclasses.is_dataclass(kind):
         return [spec.name for spec in dataclasses.fields(kind) if spec.init]
     try:
-        return list(inspect.signature(kind).parameters)
+        taken = inspect.signature(kind).parameters.values()
+        return [p.name for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     except (TypeError, ValueError):
         return []

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from recollect.agents.base import Agent, is_ours, part_name
 from recollect.agents.function import as_agent
@@ -25,6 +25,9 @@ from recollect.tasks.files.columns import HELD_OUT
 from recollect.tasks.files.jsonl import Jsonl
 from recollect.tasks.function import as_family
 from recollect.tasks.named import OPENERS, is_file_name, open_family, parse_specs
+
+if TYPE_CHECKING:
+    from recollect.config.train import TrainConfig
 
 AGENTS: Mapping[str, str] = MappingProxyType(
     {
@@ -53,6 +56,8 @@ REWARDS: Mapping[str, str] = MappingProxyType(
         "verifiers": "recollect.rewards.verifiers:VerifiersReward",
     }
 )
+GIVEN = ("memory", "tools", "metric")
+"""What an agent or a reward can be given by a name of its own."""
 TOOL_FIELDS = ("tools", "more_tools")
 """Where agents keep the tools that they are given."""
 OTHER_NAMES = {"max_memory_tokens": "max_core_tokens", "max_core_tokens": "max_memory_tokens"}
@@ -155,6 +160,19 @@ def with_tools(agent: Any, tools: tuple[Tool, ...]) -> Agent:
         )
     changed: Any = replace(agent, **{field: tools})
     return changed
+
+
+def with_given(config: TrainConfig, given: Mapping[str, Any]) -> TrainConfig:
+    """Give the agent of a run another memory or tools, its reward another metric."""
+    agent, reward = config.agent, config.reward
+    if memory := given.get("memory"):
+        agent = with_memory(agent, load(memory) if isinstance(memory, str) else memory)
+    if tools := given.get("tools"):
+        found = tools_named(tools) if isinstance(tools, str) else tuple(map(as_tool, tools))
+        agent = with_tools(agent, found)
+    if metric := given.get("metric"):
+        reward = with_metric(reward, metric_named(metric) if isinstance(metric, str) else metric)
+    return replace(config, agent=agent, reward=reward) if given else config
 
 
 def _named(what: str, name: str, known: Mapping[str, str], load: Loader) -> Any:

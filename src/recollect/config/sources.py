@@ -43,9 +43,10 @@ def sources(items: Iterable[Any]) -> list[Source]:
     """Return the sources of users' classes and functions, with what they import beside them."""
     items = list(items)
     found: dict[str, Source] = {}
-    if (own := [i for i in items if i.__module__ == cells.MAIN]) and cells.is_interactive():
+    defined = [(i, str(getattr(i, "__module__", ""))) for i in items]
+    if (own := [i for i, module in defined if module == cells.MAIN]) and cells.is_interactive():
         found[cells.MAIN] = _notebook(own)
-    named = {name for i in items for name in (str(i.__module__), name_of(i).partition(":")[0])}
+    named = {name for i, module in defined for name in (module, name_of(i).partition(":")[0])}
     left = {name: path for name in named if (path := _file_of(name))}
     while left:
         name, path = left.popitem()

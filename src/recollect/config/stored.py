@@ -120,6 +120,8 @@ def _items(value: Any) -> Iterator[Any]:
     elif isinstance(value, Mapping):
         yield from (item for own in value.values() for item in _items(own))
     elif isinstance(value, list | tuple | set | frozenset):
+        if hasattr(value, "_fields"):  # a NamedTuple, which may be a part itself
+            yield type(value)
         yield from (item for own in value for item in _items(own))
     elif isinstance(value, functools.partial):
         yield value

@@ -6,7 +6,9 @@ import ast
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -208,7 +210,15 @@ def _laid_over(part: Any, path: list[str], value: str, setting: str) -> Any:
     old = getattr(part, field)
     if rest:
         return replace(part, **{field: _laid_over(old, rest, value, setting)})
-    return overlay(part, {field: _value(value)}, lambda _dotted: repr(setting))
+    found, where = _value(value), lambda _dotted: repr(setting)
+    try:
+        return overlay(part, {field: found}, where)
+    except UserError:
+        if isinstance(found, str):
+            raise
+        with suppress(UserError):  # a text that looks like a number, where a text is wanted
+            return overlay(part, {field: value}, where)
+        raise
 
 
 def _value(text: str) -> Any:
@@ -216,4 +226,5 @@ def _value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return {"true": True, "false": False, "none": None}.get(text, text)
+        plain = {"true": True, "false": False, "none": None, "inf": inf, "nan": nan}
+        return plain.get(text, text)
