@@ -173,13 +173,19 @@ def test_code_that_blocks_is_ended_by_one_signal_and_by_a_second_at_once(monkeyp
     assert 900 < left <= 1000 and interval == 0
 
 
-STUBBORN = """
-import asyncio, os, signal, threading
+BEGINNING = """
+import asyncio, os, signal, time
 from recollect.concurrency import stop
 
 stop.PATIENCE = 0.05
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+def interrupt(times):
+    for _ in range(times):  # once the others have begun
+        asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), signal.SIGINT)
+
+"""
+STUBBORN = """
 async def refuses():
     while True:
         try:
@@ -188,17 +194,32 @@ async def refuses():
             pass
 
 async def work():
-    for delay in (0.1, 0.3):
-        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt(2)
     await asyncio.gather(refuses(), refuses())
 
 stop.Stop().run(work())
 """
+PATIENT = """
+async def work():
+    interrupt(1)
+    await asyncio.to_thread(time.sleep, 0.5)
+
+try:
+    stop.Stop().run(work())
+except stop.Interrupted:
+    print("saved")
+"""
 
 
 def test_a_task_that_refuses_to_be_cancelled_is_ended_with_python_by_a_second_signal():
-    done = subprocess.run([sys.executable, "-c", STUBBORN], stderr=-1, text=True, timeout=60)
+    words = [sys.executable, "-c", BEGINNING + STUBBORN]
+    done = subprocess.run(words, stderr=-1, text=True, timeout=300)
     assert done.returncode == 130 and "a task of your own refused to be cancelled" in done.stderr
+
+
+def test_a_thread_that_works_on_after_a_signal_is_waited_for():
+    words = [sys.executable, "-c", BEGINNING + PATIENT]
+    assert subprocess.run(words, stdout=-1, text=True, check=True).stdout == "saved\n"
 
 
 @pytest.mark.usefixtures("heard")

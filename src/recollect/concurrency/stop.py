@@ -49,8 +49,10 @@ class Stop:
         self._asked = signal.SIGINT
         self._answered = False
         self._hears = False
-        self._leaving = 0
-        """How often it was looked while all that was left was to end tasks; 0 before."""
+        self._leaving: asyncio.AbstractEventLoop | None = None
+        """The loop of work that is over, while what it began is ended."""
+        self._refused = 0
+        """How often in a row a task was met there that was cancelled and did not end."""
         self._before_alarm: tuple[Any, tuple[float, float]] | None = None
         """Whose alarm there was, and when it was due, while this one watches."""
 
@@ -75,14 +77,15 @@ class Stop:
             contextlib.ExitStack() as after,
             asyncio.Runner() as runner,
         ):
-            task = runner.get_loop().create_task(watched())
+            loop = runner.get_loop()
+            task = loop.create_task(watched())
             # An interrupt that is raised leaves nobody who would look at how the task ended.
             after.callback(lambda: task.done() and (task.cancelled() or task.exception()))
-            self._leaving = 0
+            self._leaving = None
             try:
                 return self._complete(task)
             finally:
-                self._leaving = 1
+                self._leaving, self._refused = loop, 0
 
     def _complete(self, task: asyncio.Task[T]) -> T:
         while True:
@@ -166,7 +169,7 @@ class Stop:
 
     def _tick(self, _number: int, frame: FrameType | None) -> None:
         if self._leaving:
-            self._leave()
+            self._leave(self._leaving)
             return
         if self._answered or self._work is None or not _in_own_code(frame):
             self._expect_answer()
@@ -176,10 +179,14 @@ class Stop:
             signal.raise_signal(self._asked)
         raise asyncio.CancelledError
 
-    def _leave(self) -> None:
-        """End Python, if a task of a user's own refuses to end: such a task would hang it."""
-        self._leaving += 1
-        if self._leaving > 3:
+    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End Python, if a task of a user's own refuses to end: such a task would hang it.
+
+        Threads are waited for: what they do ends, and nobody else meets it half done.
+        """
+        refuses = any(task.cancelling() for task in asyncio.all_tasks(loop))
+        self._refused = self._refused + 1 if refuses else 0
+        if self._refused > 2:
             sys.stdout.flush()
             sys.stderr.write("recollect: stopped; a task of your own refused to be cancelled\n")
             sys.stderr.flush()
