@@ -54,10 +54,14 @@ async def awaits_another() -> None:
     await asyncio.create_task(waits())
 
 
-async def waits_in_a_group() -> None:
+async def waits_in_a_group(size: int = 3) -> None:
     async with asyncio.TaskGroup() as group:
-        for _ in range(3):
+        for _ in range(size):
             group.create_task(waits())
+
+
+async def waits_in_a_group_of_one() -> None:
+    await waits_in_a_group(1)
 
 
 async def blocks() -> None:
@@ -66,13 +70,29 @@ async def blocks() -> None:
 
 @pytest.mark.parametrize(
     ("work", "place"),
-    [(waits, waits), (awaits_another, waits), (waits_in_a_group, waits), (blocks, blocks)],
+    [
+        (waits, waits),
+        (awaits_another, waits),
+        (waits_in_a_group, waits),
+        (waits_in_a_group_of_one, waits),
+        (blocks, blocks),
+    ],
 )
 def test_where_slow_code_is_is_said_once(impatient, work, place):
     [said] = said_of(work)
     line = show_place(__file__, place.__code__.co_firstlineno + 1)
     assert f"and is at {line};" in said
     assert "has taken 0.2 s" in said and "Ctrl-C" in said
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_task_that_waits_for_another_is_not_the_place(impatient, monkeypatch, reverse):
+    every = asyncio.all_tasks  # a set, whose order is that of addresses
+    monkeypatch.setattr(
+        asyncio, "all_tasks", lambda loop: sorted(every(loop), key=asyncio.Task.get_name,
+                                                  reverse=reverse)
+    )  # fmt: skip
+    test_where_slow_code_is_is_said_once(None, awaits_another, waits)
 
 
 def test_what_is_quick_says_nothing(monkeypatch):

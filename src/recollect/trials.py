@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import sys
 import threading
 import warnings
@@ -88,9 +89,17 @@ def _whereabouts(loop: asyncio.AbstractEventLoop, thread: int) -> str:
     # Without the loop's own call in between, the loop itself waits, and the rest is who runs it.
     if frame is not None and (blocked := innermost(reversed(callers))):
         return blocked
-    places = Counter(innermost(_awaited(task.get_coro())) for task in asyncio.all_tasks(loop))
+    # Of as many, those begun last: a task that waits for another began before it.
+    tasks = sorted(asyncio.all_tasks(loop), key=_begun, reverse=True)
+    places = Counter(innermost(_awaited(task.get_coro())) for task in tasks)
     places.pop("", None)
     return max(places, key=places.__getitem__, default="")
+
+
+def _begun(task: asyncio.Task[Any]) -> float:
+    """Return a task's number, which its name has unless its maker gave it another."""
+    number = task.get_name().removeprefix("Task-")
+    return int(number) if number.isdecimal() else math.inf
 
 
 def _awaited(waiting: Any) -> Iterator[tuple[FrameType, int]]:
