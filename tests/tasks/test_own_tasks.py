@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from functools import partial
 
 import pytest
 
@@ -43,12 +44,25 @@ def test_a_meta_that_cannot_be_stored_is_refused(meta):
         first_task(as_family(tasks), 0, "train")
 
 
-def test_a_split_may_be_taken_by_its_name_alone():
-    def tasks(*, split):
-        return [Task(f"{split}-{i}", ["one"], (WHO,)) for i in range(3)]
+def test_a_split_may_be_taken_by_place_or_by_its_name_alone():
+    def named(*, split, n=3):
+        return [Task(f"{split}-{i}", ["one"], (WHO,)) for i in range(n)]
 
-    family = as_family(tasks)
-    assert family.size("train") == 3 and family.task(0, 0, "test").id == "test-0"
+    def placed(split, *, n=3):
+        return named(split=split, n=n)
+
+    def optional(*, n=3, split="train"):
+        return named(split=split, n=n)
+
+    def both(n, split):
+        return named(split=split, n=n)
+
+    for function in (named, placed, optional, partial(placed, n=3), partial(both, 3)):
+        family = as_family(function)
+        assert family.size("train") == 3 and family.task(0, 0, "test").id.startswith("test-")
+    assert as_family(partial(both, n=3)).size("test") == 3
+    whole = as_family(lambda *, n=9: named(split="all", n=n))
+    assert whole.size("train") + whole.size("test") == 9
 
 
 def test_a_family_that_forgets_its_longer_self_is_told():

@@ -65,9 +65,7 @@ class FunctionTasks:
     @cached_property
     def _tasks(self) -> dict[Split, list[Task]]:
         splits: tuple[Split, Split] = ("train", "test")
-        if taken := inspect.signature(self.function).parameters:
-            named = [name for name, p in taken.items() if p.kind is p.KEYWORD_ONLY][:1]
-            given = (lambda split: self.function(**{named[0]: split})) if named else self.function
+        if (given := _by_split(self.function)) is not None:
             return {split: self._checked(given(split)) for split in splits}
         every = self._checked(self.function())
         dealt = deal([task.id for task in every], 1 - HELD_OUT)
@@ -83,6 +81,17 @@ class FunctionTasks:
                 )
             check_meta(task, self.function)
         return tasks
+
+
+def _by_split(function: Callable[..., Any]) -> Callable[[Split], Any] | None:
+    """Return what makes the tasks of a split, whether it is taken by place or only by its name."""
+    taken = inspect.signature(function).parameters.values()
+    if any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in taken):
+        return function
+    named = [p.name for p in taken if p.kind is p.KEYWORD_ONLY]
+    required = [p.name for p in taken if p.name in named and p.default is p.empty]
+    name = "split" if "split" in named else next(iter(required), "")
+    return (lambda split: function(**{name: split})) if name else None
 
 
 def as_family(item: Any) -> TaskFamily:
