@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 
 from recollect.agents.fold import FoldAgent
@@ -318,10 +319,10 @@ def test_a_reward_that_is_no_number_fails_its_episode(score):
 def test_rewards_by_context_match_the_contexts():
     class Short:
         async def __call__(self, episode, memory) -> Score:
-            return Score(1.0, contexts=[0.5] * (1 if episode.task.id == "a" else 2))
+            return Score(1.0, contexts=np.zeros(2 if episode.task.id == "b" else 1))
 
     groups = run(rollout(reward=Short()), "ab", 1)
-    assert groups[0][0].contexts[0].reward == 0.5 and groups[0][0].reward == 1.0
+    assert groups[0][0].contexts[0].reward == 0.0 and groups[0][0].reward == 1.0
     assert groups[1][0].failure.boundary == "reward"
 
 

@@ -9,7 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from recollect.agents.base import Agent, checked_answers, kept_ops, open_memory, part_name
+from recollect.agents.base import (
+    Agent,
+    as_shown,
+    checked_answers,
+    kept_ops,
+    open_memory,
+    part_name,
+)
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency.deadlines import Deadline, OutOfTime
 from recollect.concurrency.garbage import rarely_collected
@@ -130,15 +137,16 @@ class Rollout:
         return episode
 
     async def _run(self, episode: Episode, chats: Chats) -> None:
+        task = as_shown(self.agent, episode.task)
         with boundary("memory"):
-            memory = open_memory(self.agent, episode.task)
+            memory = open_memory(self.agent, task)
         if isinstance(memory, TextMemory):
             memory.writer = lambda: chats.spoken
         episode.ops = memory.ops
         episode.namespace = getattr(memory, "namespace", "")  # of a trial of a shared base
         try:
             with boundary("agent"):
-                answers = await self._answers(episode.task, chats, memory)
+                answers = await self._answers(task, chats, memory)
                 episode.answers = checked_answers(self.agent, answers, len(episode.task.questions))
             chats.settle(len(episode.task.questions))
             with boundary("reward"):
@@ -188,8 +196,8 @@ def _failure(error: BoundaryError | OutOfTime, deadline: Deadline, finished: boo
 
 def _enter(episode: Episode, score: Score) -> None:
     """Write a score into its episode; one that is not a number would spoil the whole group."""
-    own = score.contexts or [None] * len(episode.contexts)
-    steps = score.steps or [{}] * len(episode.contexts)
+    own = list(score.contexts) or [None] * len(episode.contexts)
+    steps = list(score.steps) or [{}] * len(episode.contexts)
     single = [reward for step in steps for reward in step.values()]
     if not all(math.isfinite(r) for r in (score.reward, *own, *single) if r is not None):
         raise ValueError(f"a reward is not finite: {score.reward}, by context {list(own)}")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recollect.errors import OwnMistake
+from recollect.errors import OwnMistake, place_of
 from recollect.memory.text import TextMemory
-from recollect.metrics import find_metric, find_score, is_share
+from recollect.metrics import find_metric, find_score, share_of
 from recollect.rewards.base import Score
 from recollect.rewards.function import WithAnswers, as_reward
 from recollect.types import Context, Episode, Question, Task
@@ -33,18 +33,18 @@ def test_answers_are_scored_beside_a_reward():
     _, score = scored(lambda episode, memory: Score(1, answers=np.array([1.0, 0.5])))
     assert list(score.answers) == [1.0, 0.5] and score.parts == {"answer": 0.5}
     both = Score(1, {"answer": 0.25, "length": -7.0}, [None, 2.0], [0, 1], [{}, {"call": -1.0}])
-    assert scored(lambda episode, memory: both)[1] is both
+    assert scored(lambda episode, memory: both)[1] == both
 
 
 @pytest.mark.parametrize(
     ("score", "says"),
     [
-        (math.nan, "is not finite: it returned nan"),
-        (-math.inf, "is not finite: it returned -inf"),
-        (Score(1, {"length": math.nan}), "is not finite"),
-        (Score(1, {"length": "long"}), "is not finite: it returned 'long'"),
-        (Score(1, contexts=[math.inf, None]), "is not finite"),
-        (Score(1, steps=[{}, {"call": math.nan}]), "is not finite"),
+        (math.nan, "returned nan, which is no finite number"),
+        (-math.inf, "returned -inf, which is no finite number"),
+        (Score(1, {"length": math.nan}), "returned nan, which is no"),
+        (Score(1, {"length": "long"}), "returned 'long', which is no finite number"),
+        (Score(1, contexts=[math.inf, None]), "returned inf, which is no"),
+        (Score(1, steps=[{}, {"call": math.nan}]), "returned nan, which is no"),
         (Score(1, {"answer": 5.0}), "returned 5.0 for an answer, not a number from 0 to 1"),
         (Score(1, answers=[0.5, -1]), "returned -1 for an answer"),
         (Score(1, answers=[1, 1, 1]), "returned 3 scores of answers, not 2"),
@@ -56,6 +56,30 @@ def test_a_score_that_would_spoil_a_measurement_is_the_rewards_mistake(score, sa
     with pytest.raises(OwnMistake, match=f"the reward {says}") as raised:
         scored(lambda episode, memory: score)
     assert "test_own_rewards.py:" in raised.value.place
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"answers": None}, "answers is None: leave it out, or write a list"),
+        ({"contexts": 1.0}, "contexts is 1.0"),
+        ({"parts": None}, "None is no dict of named numbers"),
+        ({"steps": [{}, 0.5]}, "0.5 is no dict"),
+    ],
+)
+def test_a_score_of_the_wrong_kinds_is_refused_where_it_is_made(given, says):
+    with pytest.raises(TypeError, match=says) as raised:
+        scored(lambda episode, memory: Score(1, **given))
+    assert "test_own_rewards.py:" in place_of(raised.value)
+
+
+def test_sums_of_floats_may_go_a_hair_beyond_a_share():
+    """As does a cosine of equal vectors: a right answer must not fail its episode."""
+    over = np.float32(1.0000001)
+    assert find_metric(lambda reply, answers: over)("Ann", ("Ann",)) == 1
+    assert find_metric(lambda reply, answers: -over + 1)("Ann", ("Ann",)) == 0
+    _, score = scored(lambda episode, memory: Score(1, {"answer": over}, answers=[over, 0]))
+    assert (score.parts, score.answers) == ({"answer": 1.0}, [1.0, 0.0])
 
 
 def test_a_reward_cannot_write_the_answers_that_are_measured():
@@ -78,6 +102,6 @@ def test_a_metric_of_ones_own_returns_a_share(find, returned):
     with pytest.raises(OwnMistake, match="not a number from 0 to 1") as raised:
         find(lambda reply, answers: returned)("Ann", given)
     assert "test_own_rewards.py:" in raised.value.place
-    assert not is_share(returned)
+    assert math.isnan(share_of(returned))
     for right in (True, 1, np.float32(0.5), np.bool_(True)):
         assert find(lambda reply, answers, own=right: own)("Ann", given) == float(right)

@@ -35,8 +35,8 @@ from recollect.metrics.table import (
     QuestionScore,
     find_metric,
     find_score,
-    is_share,
     score_question,
+    share_of,
 )
 from recollect.metrics.values import numeric_match, value_match
 
@@ -60,7 +60,6 @@ __all__ = [
     "find_metric",
     "find_score",
     "holm",
-    "is_share",
     "locomo_f1",
     "mean_interval",
     "normalise",
@@ -72,6 +71,7 @@ __all__ = [
     "score_interval",
     "score_question",
     "share_interval",
+    "share_of",
     "stemmed_f1",
     "sub_exact_match",
     "token_f1",

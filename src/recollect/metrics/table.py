@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +29,8 @@ from recollect.types import Question
 
 QuestionScore = Callable[[str, Question], float]
 """Score a model's whole reply to a question, in [0, 1]."""
+SLIP = 1e-6
+"""How far beyond 0 or 1 a sum of floats may go: a cosine of two equal vectors, say."""
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
@@ -61,20 +64,22 @@ def _checked(metric: Metric) -> Metric:
 
     def score(reply: str, answers: tuple[str, ...]) -> float:
         found: Any = metric(reply, answers)
-        if not is_share(found):
+        share = share_of(found)
+        if math.isnan(share):
             what = f"the metric returned {found!r:.80}, not a number from 0 to 1"
             raise OwnMistake(what, place_of_function(metric))
-        return float(found)
+        return share
 
     return score
 
 
-def is_share(found: Any) -> bool:
-    """Tell whether a value is a number from 0 to 1."""
+def share_of(found: Any) -> float:
+    """Return a value as a number from 0 to 1, or NaN; a sum of floats may be a hair beyond."""
     try:
-        return not isinstance(found, str) and 0 <= float(found) <= 1
+        value = math.nan if isinstance(found, str | bytes) else float(found)
     except (TypeError, ValueError):
-        return False
+        return math.nan
+    return min(max(value, 0.0), 1.0) if -SLIP <= value <= 1 + SLIP else math.nan
 
 
 def find_score(metric: str | Metric) -> QuestionScore:

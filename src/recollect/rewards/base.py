@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from recollect.memory.base import Memory
 from recollect.types import Episode
@@ -22,6 +22,14 @@ class Score:
     """One per question: how well it was answered, without any bonus."""
     steps: Sequence[dict[str, float]] = ()
     """Either empty or one entry per context: named rewards for that step alone."""
+
+    def __post_init__(self) -> None:
+        for name in ("contexts", "answers", "steps"):
+            given: Any = getattr(self, name)
+            if not isinstance(given, Sized):
+                raise TypeError(f"{name} is {given!r:.80}: leave it out, or write a list")
+        if odd := [one for one in (self.parts, *self.steps) if not isinstance(one, Mapping)]:
+            raise TypeError(f"{odd[0]!r:.80} is no dict of named numbers")
 
 
 @runtime_checkable

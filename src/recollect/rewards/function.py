@@ -13,7 +13,7 @@ from typing import Any
 from recollect.agents.function import check_arguments, made, show, shown
 from recollect.errors import OwnMistake, UserError, place_of_function
 from recollect.memory.base import Memory
-from recollect.metrics import QuestionScore, is_share
+from recollect.metrics import QuestionScore, share_of
 from recollect.rewards.base import Reward, Score
 from recollect.types import Episode
 
@@ -60,12 +60,15 @@ class WithAnswers:
         if wrong:
             own = self.reward.function if isinstance(self.reward, FunctionReward) else self.reward
             raise OwnMistake(f"the reward {wrong}", place_of_function(own))
-        if "answer" in found.parts or not episode.task.questions:
-            return found
-        pairs = zip(episode.answers, episode.task.questions, strict=True)
-        scores = [float(self.score(answer, question)) for answer, question in pairs]
-        parts = {**found.parts, "answer": sum(scores) / len(scores)}
-        return replace(found, parts=parts, answers=found.answers if len(found.answers) else scores)
+        parts, shares = dict(found.parts), [share_of(value) for value in found.answers]
+        if "answer" in parts:
+            parts["answer"] = share_of(parts["answer"])
+        elif episode.task.questions:
+            pairs = zip(episode.answers, episode.task.questions, strict=True)
+            scores = [float(self.score(answer, question)) for answer, question in pairs]
+            parts["answer"] = sum(scores) / len(scores)
+            shares = shares or scores
+        return replace(found, parts=parts, answers=shares)
 
 
 def _wrong(found: Score, episode: Episode) -> str:
@@ -81,9 +84,9 @@ def _wrong(found: Score, episode: Episode) -> str:
     )
     for value in (*rewards, *found.parts.values()):
         if not _is_finite(value):
-            return f"is not finite: it returned {value!r:.80}"
+            return f"returned {value!r:.80}, which is no finite number"
     for value in shares:
-        if not is_share(value):
+        if math.isnan(share_of(value)):
             return f"returned {value!r:.80} for an answer, not a number from 0 to 1"
     for what, given, wanted in sizes:
         if len(given) not in (0, wanted):
