@@ -85,6 +85,51 @@ def run(rolling: Rollout, names="abc", n=2, **settings) -> list[Group]:
     return asyncio.run(rolling.groups([task(name) for name in names], n, (0, 1), **settings))
 
 
+# --- what an agent sees ---------------------------------------------------------------------------
+
+
+@dataclass
+class Peeking:
+    """Answer with what the task itself gives away, and read by emptying the list of chunks."""
+
+    sees_answers: bool = False
+    seen: list[Task] = field(default_factory=list)
+
+    async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
+        self.seen.append(replace(task, chunks=tuple(task.chunks), meta=dict(task.meta)))
+        while task.chunks:
+            await chats.open("memory").say(user(task.chunks.pop()), max_tokens=9)
+        task.meta["cluster"] = "mine"
+        return [next(iter(q.answers), "unknown") for q in task.questions]
+
+
+def peeked(agent: Peeking) -> list:
+    gold = {"facts": [0], "dia_ids": ["a"], "questions": [{"rubric": ["a"]}], "style": "plain"}
+    shared = Task("a", ["one", "two"], (Question("?", ("a",), evidence=(1,)),), meta=gold)
+    [group] = asyncio.run(rollout(agent).groups([shared], 2, (0, 1)))
+    assert shared.questions[0].answers == ("a",) and "cluster" not in shared.meta
+    return group
+
+
+def test_an_agent_is_not_shown_the_answers_or_where_they_are() -> None:
+    agent = Peeking()
+    assert [e.reward for e in peeked(agent)] == [0.0, 0.0]
+    for seen in agent.seen:
+        assert seen.questions == (Question("?", ()),) and seen.meta == {"style": "plain"}
+
+
+def test_an_agent_that_says_so_is_shown_the_answers() -> None:
+    agent = Peeking(sees_answers=True)
+    assert [e.reward for e in peeked(agent)] == [1.0, 1.0]
+    assert agent.seen[0].questions[0].evidence == (1,) and "facts" in agent.seen[0].meta
+
+
+def test_chunks_that_an_agent_takes_out_of_their_list_are_there_for_the_others() -> None:
+    group = peeked(Peeking())
+    assert [len(episode.contexts) for episode in group] == [2, 2]
+    assert group[0].task.chunks == ["one", "two"]
+
+
 # --- order and shape ------------------------------------------------------------------------------
 
 

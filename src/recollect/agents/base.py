@@ -10,6 +10,7 @@ import functools
 import inspect
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
 
 from recollect.agents.estimates import USUAL, Lengths, Work
@@ -26,6 +27,8 @@ from recollect.types import MemoryOp, Task
 T = TypeVar("T")
 MEMORY = ("ops", "snapshot", "fork", "close")
 """What every memory has."""
+GOLD = ("questions", "dia_ids", "facts", "depths", "verifiers")
+"""What tasks of ours know in `meta` about right answers and where they are."""
 
 
 @runtime_checkable
@@ -103,6 +106,29 @@ class Asks(Protocol):
 
     def servers(self) -> Mapping[str, Endpoint]:
         """Return where they are, by the name of its setting; all are asked before a run starts."""
+
+
+@runtime_checkable
+class SeesAnswers(Protocol):
+    """An agent that is shown the accepted answers and the evidence: a bound, and no competitor."""
+
+    sees_answers: bool
+
+
+def sees_answers(agent: Agent) -> bool:
+    """Tell whether an agent asks to be shown the accepted answers."""
+    return isinstance(agent, SeesAnswers) and agent.sees_answers
+
+
+def as_shown(agent: Agent, task: Task) -> Task:
+    """Return a task as an agent sees it: without its answers, and the agent's own to change."""
+    # Episodes share tasks: chunks that one agent takes out of a list are no other agent's loss.
+    chunks = list(task.chunks) if isinstance(task.chunks, list) else task.chunks
+    if sees_answers(agent):
+        return replace(task, chunks=chunks, meta=dict(task.meta))
+    asked = tuple(replace(q, answers=(), evidence=()) for q in task.questions)
+    meta = {name: value for name, value in task.meta.items() if name not in GOLD}
+    return replace(task, chunks=chunks, questions=asked, meta=meta)
 
 
 def open_memory(agent: Agent, task: Task) -> Memory:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from recollect.agents.reading import FROM_KNOWLEDGE, ask, from_text, room_for_text, tokenizer_of
 from recollect.agents.templates import fill
@@ -109,6 +109,7 @@ class OracleAgent:
     A question that names no evidence is shown no text, which its chat's counts tell.
     """
 
+    sees_answers: ClassVar[bool] = True
     max_answer_tokens: int = 1024
 
     def __post_init__(self) -> None:

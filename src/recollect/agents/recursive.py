@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from recollect.agents.estimates import USUAL, Lengths, Work
 from recollect.agents.reading import tokenizer_of
@@ -33,6 +34,8 @@ NO_PROGRAM = "there is no program: write one between ``` and ```"
 class RecursiveAgent:
     """Write programs over the text, ask the same model about parts of it, answer in a program."""
 
+    sees_answers: ClassVar[bool] = True
+    """Only to count which parts hold one."""
     max_turns: int = 8
     """Programs that a chat writes."""
     max_turn_tokens: int = 512

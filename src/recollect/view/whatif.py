@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from recollect.agents.base import Agent, open_memory
+from recollect.agents.base import Agent, open_memory, sees_answers
 from recollect.chat.chat import Chats, Model
 from recollect.chat.policy import Policy, Speaker
 from recollect.errors import UserError
@@ -168,6 +168,11 @@ class _Started:
             memory.replace(self.text, self.ids, "what if")
         return memory
 
+    @property
+    def sees_answers(self) -> bool:
+        """Tell whether the agent does."""
+        return sees_answers(self.agent)
+
     async def run(self, task: Task, chats: Chats, memory: Any) -> list[str]:
         """Run the agent."""
         return await self.agent.run(task, chats, memory)
@@ -197,6 +202,11 @@ class _Edited:
         else:
             plain(op)
         return memory
+
+    @property
+    def sees_answers(self) -> bool:
+        """Tell whether the agent does."""
+        return sees_answers(self.agent)
 
     async def run(self, task: Task, chats: Chats, memory: Any) -> list[str]:
         """Run the agent."""
