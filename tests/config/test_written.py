@@ -86,6 +86,14 @@ class Hidden:
         return ["yes"]
 
 
+class Split:
+    def __init__(self, words: str = "a,b", size: int = 3):
+        self.words, self.size = words.split(","), size
+
+    async def run(self, task, chats, memory):
+        return ["yes"]
+
+
 class Bonus:
     def __init__(self, bonus: float = 0.0):
         self.bonus = bonus
@@ -94,7 +102,7 @@ class Bonus:
         return self.bonus
 
 
-nine, half, hidden = Plain(9), Bonus(0.5), Hidden(8)
+nine, half, hidden, split = Plain(9), Bonus(0.5), Hidden(8), Split("c,d")
 
 
 async def with_k(task, chats, memory, k):
@@ -182,6 +190,15 @@ def test_an_object_keeps_what_it_was_made_with_on_the_command_line(here):
     write_settings(Path("run/config.json"), replace(preset("demo"), agent=load("own:Plain")(5)))
     start = read_settings(Path("run/config.json"))
     assert read_config([], "train", "demo", start).agent.k == 5
+
+
+def test_an_object_that_keeps_something_else_than_it_was_given(here, recwarn):
+    changed = read_config(["demo", "--agent", "own:Split", "--agent.size", "4"], "train", "demo")
+    assert changed.agent.words == ["a", "b"] and changed.agent.size == 4
+    assert read_config(["demo", "--agent", "own:split"], "train", "demo").agent.words == ["c", "d"]
+    assert not recwarn.list
+    with pytest.raises(UserError, match=r"own:split .* does not keep words as it was given"):
+        read_config(["demo", "--agent", "own:split", "--agent.size", "4"], "train", "demo")
 
 
 def test_a_name_of_a_script_is_the_last_that_counts(here, monkeypatch):

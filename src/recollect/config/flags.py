@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, get_origin, get_type_hints
 
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from tyro.constructors import (
     ConstructorRegistry,
     PrimitiveConstructorSpec,
@@ -17,7 +18,7 @@ from tyro.constructors import (
 )
 
 from recollect.chat.tools import Tool, as_tool
-from recollect.config.modules import is_named, load
+from recollect.config.modules import is_named, load, name_of
 from recollect.config.overlay import is_plain_class, to_table
 from recollect.config.parts import (
     agent_named,
@@ -137,21 +138,46 @@ def _plain_object(info: StructTypeInfo) -> StructConstructorSpec | None:
     if type(value) is not kind or not is_plain_class(kind):
         return None
     hints = get_type_hints(kind.__init__)
-    taken = {
-        name: getattr(value, name, spec.default)
-        for name, spec in inspect.signature(kind).parameters.items()
-        if spec.kind in (spec.POSITIONAL_OR_KEYWORD, spec.KEYWORD_ONLY)
-    }
-    known = {name: own for name, own in taken.items() if own is not inspect.Parameter.empty}
+    own_name, missing = name_of(value), inspect.Parameter.empty
+    known: dict[str, Any] = {}
+    lost: list[str] = []
+    for name, spec in inspect.signature(kind).parameters.items():
+        if spec.kind not in (spec.POSITIONAL_OR_KEYWORD, spec.KEYWORD_ONLY):
+            continue
+        kept = getattr(value, name, missing)
+        if kept is not missing and _is_of(kept, hints.get(name, Any)):
+            known[name] = kept
+        elif own_name or spec.default is missing:  # it was made of something, none knows of what
+            lost.append(name)
+        else:
+            known[name] = spec.default
 
     def made(**given: Any) -> Any:
-        same = all(given[name] is known[name] or given[name] == known[name] for name in given)
-        return value if same else kind(**known | given)
+        if all(given[name] is known[name] or given[name] == known[name] for name in given):
+            return value
+        if lost:
+            raise UserError(
+                f"no setting of {own_name or kind.__name__} can be changed: it does not keep"
+                f" {' and '.join(lost)} as it was given",
+                f"let {kind.__name__} keep it, such as self.{lost[0]} = {lost[0]}",
+            )
+        return kind(**known | given)
 
-    names = [name for name in known if name in hints]
     return StructConstructorSpec(
-        made, tuple(StructFieldSpec(name, hints[name], known[name]) for name in names)
+        made,
+        tuple(StructFieldSpec(name, hints[name], known[name]) for name in known if name in hints),
     )
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Tell whether a value is of a type; one that cannot be checked may have any."""
+    try:
+        TypeAdapter(hint).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    except (PydanticUserError, TypeError):
+        pass
+    return True
 
 
 def _by_name(made: Callable[[list[str]], Any], kind: type) -> PrimitiveConstructorSpec[Any]:
