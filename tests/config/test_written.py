@@ -172,6 +172,7 @@ def test_what_cannot_be_written_is_refused_when_it_is_read(here):
         with pytest.raises(UserError, match=r"could not be written down") as caught:
             came_back(agent)
         assert says in caught.value.what
+    assert came_back(load("own:Hidden")()).k == 3  # what is as usual is not lost
     assert own_sources(load("own:Odd")())  # objects without a module of their own break nothing
 
 

@@ -265,7 +265,7 @@ def to_table(value: Any, hint: Any = None) -> Any:
 def _object(value: Any, hint: Any) -> dict[str, Any]:
     """Write an object as the settings that it is made of, with its class where that is open."""
     kind = type(value)
-    lost = [n for n in _settings(kind) if not hasattr(value, n)] if is_plain_class(kind) else []
+    lost = _lost(value)
     own_name = "" if dataclasses.is_dataclass(kind) else name_of(value)
     # In a script or a notebook the same name may soon be another object's.
     if own_name and (lost or not own_name.startswith("__main__:") or not _settings(kind)):
@@ -283,6 +283,18 @@ def _object(value: Any, hint: Any) -> dict[str, Any]:
     if lost:
         own[LOST] = f"{kind.__name__} has no attribute {' and no '.join(lost)}"
     return own if hint is kind else {CLASS: named, **own}
+
+
+def _lost(value: Any) -> list[str]:
+    """Name what a user's object was made of and does not keep; what is as usual is not lost."""
+    kind = type(value)
+    lost = [n for n in _settings(kind) if not hasattr(value, n)] if is_plain_class(kind) else []
+    if lost:
+        kept = {name: getattr(value, name) for name in _settings(kind) if name not in lost}
+        with contextlib.suppress(Exception):  # of a user's code
+            if vars(kind(**kept)) == vars(value):
+                return []
+    return lost
 
 
 def _of_library(value: Any, named: str) -> Any:
