@@ -145,6 +145,15 @@ def test_what_could_not_be_read_is_named(tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("text", ["他来了", "é", "a🫠", "ab🫠", "🫠a", "\ufeffhi"])
+@pytest.mark.parametrize("times", [1, 3000])
+def test_a_text_in_a_folder_is_one_wherever_its_beginning_is_cut(tmp_path, text, times):
+    (tmp_path / "a.txt").write_text(text * times, encoding="utf-8")
+    found = read_sources([str(tmp_path)])
+    assert not found.left_out
+    assert found.documents[0].text == (text * times).removeprefix("\ufeff")
+
+
 def test_an_empty_question_does_not_read_the_current_folder():
     for word in ("", " \n"):
         with pytest.raises(UserError, match="a question is empty"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ def _is_text(path: Path) -> bool:
     except OSError as error:
         raise _unreadable(path, error) from error
     try:
-        start[:-3].decode()  # the last character may be cut
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
     except UnicodeDecodeError:
         return False
     return b"\0" not in start
