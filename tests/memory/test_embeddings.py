@@ -234,6 +234,39 @@ def test_a_bad_text_fails_only_who_asked_for_it():
         assert "'bad'" in str(error)
 
 
+def test_texts_of_like_length_are_together_and_queries_come_first():
+    fake = Fake()
+    live = LiveEmbedder(fake, batch_size=8)
+    texts = [f"{i} {'x' * (i * 37 % 100)}" for i in range(64)]
+
+    async def run() -> None:
+        documents = asyncio.create_task(live(texts))
+        await asyncio.sleep(0)
+        query = asyncio.create_task(live(["which?"], "query"))
+        await asyncio.gather(documents, query)
+
+    asyncio.run(run())
+    first, *calls = fake.calls
+    assert first == ["which?"] and [len(call) for call in calls] == [8] * 8
+    lengths = [len(text) for call in calls for text in call]
+    assert lengths == sorted(lengths)
+
+
+def test_a_text_that_is_being_computed_is_not_computed_again():
+    fake = Fake()
+    live = LiveEmbedder(fake)
+
+    async def run() -> None:
+        first = asyncio.create_task(live(["same"]))
+        while not fake.calls:
+            await asyncio.sleep(0)
+        await live(["same"])
+        await first
+
+    asyncio.run(run())
+    assert fake.calls == [["same"]]
+
+
 def test_a_cancelled_episode_does_not_cancel_another():
     live = LiveEmbedder(Fake())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from recollect.memory.embeddings.base import Embedder, EmbeddingFailed, Kind, un
 from recollect.memory.embeddings.cache import EmbeddingCache
 
 _Wanted = tuple[str, Kind]
+_Waiting = dict[str, asyncio.Future[np.ndarray]]
+_ALIKE = 16
+"""Batches that are taken at once, so that texts of like length are together: less is padding."""
 
 
 class LiveEmbedder:
@@ -36,7 +40,7 @@ class LiveEmbedder:
         """Vectors held in memory, the longest unused given up first."""
         self.batches = 0
         self._kept: OrderedDict[_Wanted, np.ndarray] = OrderedDict()
-        self._waiting: dict[_Wanted, asyncio.Future[np.ndarray]] = {}
+        self._waiting = _nothing()
         self._worker: asyncio.Task[None] | None = None
 
     async def __call__(self, texts: Sequence[str], kind: Kind = "document") -> np.ndarray:
@@ -62,38 +66,43 @@ class LiveEmbedder:
     def _ask(self, wanted: _Wanted) -> asyncio.Future[np.ndarray]:
         loop = asyncio.get_running_loop()
         if self._worker is not None and self._worker.get_loop() is not loop:
-            self._worker, self._waiting = None, {}  # of a loop that has ended
-        if wanted not in self._waiting:
-            self._waiting[wanted] = loop.create_future()
+            self._worker, self._waiting = None, _nothing()  # of a loop that has ended
+        text, kind = wanted
+        waiting = self._waiting[kind]
+        if text not in waiting:
+            waiting[text] = loop.create_future()
         if self._worker is None or self._worker.done():
             self._worker = loop.create_task(self._work())
-        return self._waiting[wanted]
+        return waiting[text]
 
     async def _work(self) -> None:
         await asyncio.sleep(0)  # whoever is ready to run now joins the first batch
-        while self._waiting:
-            kind = next(iter(self._waiting))[1]
-            batch = [wanted for wanted in self._waiting if wanted[1] == kind][: self.batch_size]
-            futures = [self._waiting.pop(wanted) for wanted in batch]
-            self.batches += 1
-            results: list[np.ndarray | BaseException] = []
-            try:
-                results = await self._vectors(batch, kind)
-            except BaseException as error:
-                results = [error] * len(batch)
-                if not isinstance(error, Exception):
-                    raise
-            finally:
-                self._settle(batch, futures, results)
+        waiting = self._waiting
+        while kind := next((kind for kind, asked in waiting.items() if asked), None):
+            alike = sorted(islice(waiting[kind], _ALIKE * self.batch_size), key=len)
+            for start in range(0, len(alike), self.batch_size):
+                await self._batch(alike[start : start + self.batch_size], kind, waiting[kind])
 
-    async def _vectors(self, batch: list[_Wanted], kind: Kind) -> list[np.ndarray | BaseException]:
-        texts = [text for text, _ in batch]
+    async def _batch(self, texts: list[str], kind: Kind, waiting: _Waiting) -> None:
+        self.batches += 1
+        results: list[np.ndarray | BaseException] = []
+        try:
+            results = await self._vectors(texts, kind)
+        except BaseException as error:
+            results = [error] * len(texts)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            futures = [waiting.pop(text) for text in texts]
+            self._settle([(text, kind) for text in texts], futures, results)
+
+    async def _vectors(self, texts: list[str], kind: Kind) -> list[np.ndarray | BaseException]:
         try:
             return list(await unit_vectors(self.embedder, texts, kind))
         except EmbeddingFailed as failure:
-            if len(batch) == 1:
+            if len(texts) == 1:
                 return [failure]
-        return [(await self._vectors([wanted], kind))[0] for wanted in batch]
+        return [(await self._vectors([text], kind))[0] for text in texts]
 
     def _settle(
         self,
@@ -115,3 +124,8 @@ class LiveEmbedder:
                 future.set_result(result)
         while len(self._kept) > self.keep:
             self._kept.popitem(last=False)
+
+
+def _nothing() -> dict[Kind, _Waiting]:
+    """Return what waits when nothing does; queries come first, as they are few."""
+    return {"query": {}, "document": {}}
