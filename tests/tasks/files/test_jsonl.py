@@ -68,6 +68,7 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path):
         ({"text": "x", "question": " ", "answer": "x"}, "without a text"),
         ({"text": "x", "question": "?"}, "no answers"),
         ({"text": "x", "question": "?", "answer": " "}, "no answers"),
+        ({"text": "x", "question": "?", "answer": "x", "answers": ["y"]}, "both answer and"),
         ({"text": "x", "question": "?", "answer": 5}, "the answer 5 is not a text"),
         ({"text": "x", "question": "?", "answer": True}, "the answer true is not a text"),
         ({"text": "x", "question": "?", "answer": "x", "evidence": [1]}, "no chunk 1"),
@@ -99,6 +100,21 @@ def test_a_mark_before_the_first_character_is_no_text(tmp_path):
     line = json.dumps({"text": "Ann sat.", "question": "Who?", "answer": "Ann"})
     (tmp_path / "own.jsonl").write_text(line, encoding="utf-8-sig")
     assert Jsonl(tmp_path / "own.jsonl").task(0, 0, "test").questions[0].answers == ("Ann",)
+
+
+def test_what_is_null_is_not_there(tmp_path):
+    """A table's rows have every column."""
+    empty = dict.fromkeys(("id", "chunks", "split", "source", "meta", "category", "evidence"))
+    one = SHORT | empty | {"answers": None, "questions": None, "more": None}
+    many = {
+        "text": "Ben sat.",
+        "question": None,
+        "questions": [{"question": "Who?", "answer": "Ben", "category": None}],
+    }
+    family = write(tmp_path / "t.jsonl", one, one | {"text": "Again."}, many)
+    assert len(family.notes) == 1
+    for task in (family.task(i, 0, "test") for i in range(3)):
+        assert task.questions[0].category == "" and task.source == "jsonl"
 
 
 def test_what_is_not_used_is_said(tmp_path):

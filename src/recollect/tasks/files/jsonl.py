@@ -165,7 +165,12 @@ def _loaded(line: str, place: str) -> dict[str, Any]:
         raise UserError(f"{place} is not JSON: {error}", "write one object to a line") from None
     if not isinstance(record, dict):
         raise UserError(f"{place} is not an object", HELP)
-    return record
+    return _given(record)
+
+
+def _given(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is null: so tables write what a row does not have."""
+    return {key: value for key, value in record.items() if value is not None}
 
 
 def _split(record: Mapping[str, Any], place: str) -> Split | None:
@@ -194,9 +199,12 @@ def parse_task(record: Mapping[str, Any], place: str) -> Task:
 
 
 def _question(record: Any, chunks: int, place: str) -> Question:
-    asked = record.get("question") if isinstance(record, dict) else None
+    record = _given(record) if isinstance(record, dict) else {}
+    asked = record.get("question")
     if not isinstance(asked, str) or not asked.strip():
         raise UserError(f"{place} has a question without a text", HELP)
+    if "answer" in record and "answers" in record:
+        raise UserError(f"{place} has both answer and answers", "put all into answers")
     given: Any = record.get("answers", record.get("answer"))
     answers = [given] if isinstance(given, str) else given
     if isinstance(given, bool | int | float):
@@ -206,7 +214,7 @@ def _question(record: Any, chunks: int, place: str) -> Question:
         )
     if not _is_texts(answers) or not all(answer.strip() for answer in answers):
         raise UserError(
-            f"{place}: {record['question'][:40]!r} has no answers",
+            f"{place}: {asked[:40]!r} has no answers",
             "write answer, a text, or answers, a list of texts of which none is empty",
         )
     evidence = record.get("evidence", [])
@@ -219,7 +227,7 @@ def _question(record: Any, chunks: int, place: str) -> Question:
                 f"{place}: there is no chunk {number!r}", f"chunks count from 0 to {chunks - 1}"
             )
     category = str(record.get("category", ""))
-    return Question(record["question"], tuple(answers), category, tuple(evidence), position)
+    return Question(asked, tuple(answers), category, tuple(evidence), position)
 
 
 def _is_texts(value: Any) -> bool:
