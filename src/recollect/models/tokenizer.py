@@ -246,7 +246,7 @@ def _from_hub(name: str, setting: str) -> Path:
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(WANTED)))
     except Exception as error:  # the network, the hub and its cache fail in many ways
-        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        why = first_line(error)
         raise UserError(
             f"{name!r} is not a folder here, and the hub gave no model of that name: {why}",
             f"check the name and the network, or download the model and give --{setting} its"

@@ -9,6 +9,7 @@ import torch
 
 from recollect.errors import UserError
 from recollect.models.model import LoadedModel
+from recollect.models.tokenizer import first_line
 from recollect.sampler.dense import LocalPolicy
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.paged import DRAFTS, PagedPolicy
@@ -57,7 +58,7 @@ def open_sampler(
             except UserError:
                 raise
             except Exception as error:  # whatever a model does that a graph cannot hold
-                why = str(error).strip().partition("\n")[0] or type(error).__name__
+                why = first_line(error)
                 del paged
                 torch.cuda.empty_cache()
         say(f"sampling is slow: {type(model.network).__name__} cannot be recorded ({why})")

@@ -15,6 +15,7 @@ import torch
 
 from recollect.models.attention import Heads
 from recollect.models.model import LoadedModel
+from recollect.models.tokenizer import first_line
 from recollect.models.transfer import on_device
 from recollect.sampler.fused import FusedModel, fused
 from recollect.sampler.paged_attention import PagedCache, TokenPlan
@@ -84,7 +85,7 @@ def _failure(trial: Callable[[], str]) -> str:
     try:
         return trial()
     except Exception as error:  # a kernel that a compiler or a GPU does not take
-        return str(error).strip().partition("\n")[0] or type(error).__name__
+        return first_line(error)
 
 
 @torch.inference_mode()
