@@ -13,6 +13,7 @@ from recollect.agents.rag import RagAgent
 from recollect.errors import UserError
 from recollect.evaluation import setup
 from recollect.evaluation.options import EvalOptions
+from recollect.memory.embeddings.folder import FolderEmbedder
 from recollect.policies.scripted import ScriptedPolicy
 from tests.agents.test_baselines import letters
 
@@ -72,3 +73,17 @@ def test_an_embedder_that_is_not_there_is_missed_before_anything_is_run(tmp_path
     with pytest.raises(UserError):
         ready("rag", set=("rag.mode=dense",), embed=str(tmp_path / "nowhere"))
     assert not any(Path(tmp_path).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "expected"),
+    [
+        ("folder", "auto", "auto"),
+        ("http://localhost:8000/v1", "auto", "cpu"),  # the GPU may be that server's
+        ("http://localhost:8000/v1", "cuda", "cuda"),
+    ],
+)
+def test_an_embedder_shares_the_device_of_a_folder(monkeypatch, model, device, expected):
+    monkeypatch.setattr(FolderEmbedder, "check", lambda _: None)
+    opened: Any = setup._embedder(EvalOptions((TASKS,), model=model, device=device))
+    assert opened.embedder.device == expected

@@ -352,6 +352,13 @@ def test_minilm_gives_its_published_similarities():
     assert np.allclose(rows, alone, atol=1e-5)
 
 
+@needs_minilm
+def test_a_device_that_is_not_there_is_named():
+    for device in ("cuda:77", "tpu"):
+        with pytest.raises(UserError, match=f"the embedder's device '{device}' cannot be used"):
+            asyncio.run(unit_vectors(FolderEmbedder(device=device), ["a text"]))
+
+
 def settings(folder: Path, **files: object) -> Path:
     for name, content in files.items():
         path = folder / name.replace("__", "/").replace("_json", ".json")

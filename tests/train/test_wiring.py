@@ -28,7 +28,7 @@ from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rewards.readers import TextReader
 from recollect.tasks.conversations.locomo_folder import Locomo
 from recollect.tasks.made.recall import Recall
-from recollect.train.wiring import make_agent, make_reward
+from recollect.train.wiring import make_agent, make_reward, resources
 from tests.support.bytes_tokenizer import ByteTokenizer
 from tests.support.world import made_up
 
@@ -84,6 +84,14 @@ def test_rewards_are_made_from_plain_settings():
     task = CURATOR.tasks.task(0)
     answered = asyncio.run(reward.reads(task, 0, ()))
     assert answered == float(task.questions[0].answers[0] == "tea")
+
+
+@pytest.mark.parametrize(("asked", "device"), [("auto", "cuda:1"), ("cpu", "cpu")])
+def test_an_embedder_is_where_the_trained_model_is(asked, device):
+    config = replace(DEMO, embed=EmbedConfig(device=asked))
+    config = replace(config, model=replace(config.model, device="cuda:1"))
+    opened = resources(config).open_embedder()
+    assert opened.embedder.device == device  # nothing is loaded yet
 
 
 @pytest.mark.skipif(

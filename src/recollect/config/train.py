@@ -43,7 +43,8 @@ class EmbedConfig:
     """As given to `recollect data embed`, like the rest."""
     url: str = ""
     dtype: Literal["float32", "float16"] = "float32"
-    device: str = "cpu"
+    device: str = "auto"
+    """Where a local model runs; auto is where the trained one does, and on a cluster the CPU."""
 
 
 MAY_CHANGE = (

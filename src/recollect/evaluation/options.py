@@ -91,7 +91,8 @@ class EvalOptions:
     window: int | None = None
     """Tokens that a context may hold, if the server does not report it."""
     device: str = "auto"
-    """Device of a model folder: auto takes the first GPU if there is one, else the CPU."""
+    """Device of a model folder, and of the embedder: auto takes the first GPU if there is one, else
+    the CPU."""
     threads: int = 0
     """CPU threads for a model folder; 0 leaves the choice to torch."""
     cache_gib: float = 4.0

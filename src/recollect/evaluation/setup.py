@@ -125,7 +125,9 @@ def _embedder(options: EvalOptions) -> Embed:
     from recollect.memory.embeddings.folder import FolderEmbedder
     from recollect.memory.embeddings.live import LiveEmbedder
 
-    folder = FolderEmbedder(options.embed, "cpu" if options.device == "auto" else options.device)
+    # A GPU that serves a model has no room for more.
+    beside = options.device == "auto" and options.model.startswith(("http://", "https://"))
+    folder = FolderEmbedder(options.embed, "cpu" if beside else options.device)
     folder.check()
     return LiveEmbedder(folder)
 

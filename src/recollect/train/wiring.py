@@ -48,12 +48,14 @@ def resources(
     open_stores: OpenStores | None = None,
 ) -> Resources:
     """Describe what a run can open for its parts."""
-    opens, tasks = open_stores or manage_stores, config.tasks
+    opens, tasks, embed = open_stores or manage_stores, config.tasks, config.embed
+    if embed.device == "auto":
+        embed = replace(embed, device=config.model.device)
     return replace(
         config.resources,
         models=models or {},
-        open_stores=_opening(opens, tasks, config.embed),
-        open_embedder=partial(open_embedder, config.embed),
+        open_stores=_opening(opens, tasks, embed),
+        open_embedder=partial(open_embedder, embed),
     )
 
 

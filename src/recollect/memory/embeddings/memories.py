@@ -34,8 +34,8 @@ class EmbedOptions:
     """An OpenAI-compatible server, up to and with /v1; its key is taken from OPENAI_API_KEY."""
     dtype: DType = "float32"
     batch_size: int = 64
-    device: str = "cpu"
-    """Where a local model runs: cpu, cuda, mps."""
+    device: str = "auto"
+    """Where a local model runs: auto (the GPU if there is one), cpu, cuda, mps."""
 
     def embedder(self) -> Embedder:
         """Return the embedder these options describe."""

@@ -68,6 +68,7 @@ def test_settings_hold_wherever_a_worker_starts(tmp_path, monkeypatch):
     config = small()
     config = replace(config, folder=Path("runs"), model=replace(config.model, path="model"))
     config = prepare(config, Path("run")).config
+    assert config.embed.device == "cpu"  # a GPU is not theirs
     assert config.folder == tmp_path / "runs" and config.model.path == str(tmp_path / "model")
     config = prepare(
         replace(config, model=replace(config.model, path="a/name")), Path("run")

@@ -62,12 +62,14 @@ def prepare(config: TrainConfig, folder: Path) -> RunFolder:
 
 
 def placed(config: TrainConfig) -> TrainConfig:
-    """Make the paths in settings hold wherever a process starts."""
+    """Make the paths and the device in settings hold wherever a process starts."""
     if config.resume not in ("auto", "never"):
         config = replace(config, resume=str(Path(config.resume).expanduser().absolute()))
     model = Path(config.model.path).expanduser()
     if config.model.path and model.is_dir():  # else a name that a hub knows
         config = replace(config, model=replace(config.model, path=str(model.absolute())))
+    if config.embed.device == "auto":  # processes that run agents have no GPU
+        config = replace(config, embed=replace(config.embed, device="cpu"))
     whole: TrainConfig = absolute(config)
     return whole
 
