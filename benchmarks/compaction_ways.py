@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.copying import stems
 from recollect.agents.fold import NO_MEMORY, FoldAgent
@@ -44,6 +44,8 @@ PASSAGE = 1000
 """Characters of a passage that is searched for."""
 RARE = 3
 """Turns of a conversation that have a word which counts as evidence."""
+SEEN = True
+"""Every way notes how much of the evidence it shows the model."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Budget:
 class Newest:
     """Show the newest messages: plain truncation, or the whole text without a limit."""
 
+    sees_answers: ClassVar[bool] = SEEN
     budget: Budget
     whole: bool = False
 
@@ -86,6 +89,7 @@ class Newest:
 class Evidence:
     """Show the sessions that the answer is in, and no others."""
 
+    sees_answers: ClassVar[bool] = SEEN
     budget: Budget
 
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
@@ -99,6 +103,7 @@ class Evidence:
 class Retrieval:
     """Keep all text, and show what a search for the question's words finds."""
 
+    sees_answers: ClassVar[bool] = SEEN
     budget: Budget
 
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
@@ -127,6 +132,7 @@ class Retrieval:
 class Summary:
     """Ask for a summary when the window is full, and continue from that."""
 
+    sees_answers: ClassVar[bool] = SEEN
     budget: Budget
     trials: int = 1
     """Task sets, each of which is tried once before the evaluation."""
@@ -170,6 +176,7 @@ class Summary:
 class Served:
     """The endpoint: what does not fit is read into a memory, the newest messages stay."""
 
+    sees_answers: ClassVar[bool] = SEEN
     budget: Budget
     folder: Path
     known: bool = False
