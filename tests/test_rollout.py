@@ -332,6 +332,44 @@ def test_edits_that_cannot_be_stored_fail_their_episode_with_a_line(odd):
     assert [op.data for op in episode.ops] == [{"text": "sound"}]
 
 
+@pytest.mark.parametrize("torn", ["before", "after"])
+def test_edits_that_cannot_be_read_fail_their_episode_and_the_memory_is_closed(torn):
+    """Not at all, or not when the agent is done."""
+
+    class Torn(Closing):
+        broken = False
+
+        def __getattribute__(self, name: str):
+            if name == "ops" and self.broken:
+                raise OSError("gone")
+            return super().__getattribute__(name)
+
+    class Agent(OneShot):
+        def new_memory(self, task: Task) -> Torn:
+            self.memories.append(Torn())
+            self.memories[-1].broken = torn == "before"
+            return self.memories[-1]
+
+        async def run(self, task, chats, memory):
+            memory.broken = True
+            return ["a"]
+
+    agent = Agent()
+    [[episode]] = run(rollout(agent), "a", 1)
+    assert (episode.failure.boundary, episode.failure.message) == ("memory", "gone")
+    assert agent.memories[0].closed == (torn == "after")
+
+
+def test_a_new_memory_that_is_none_fails_its_episode_with_a_line():
+    class Agent(OneShot):
+        def new_memory(self, task: Task):
+            Closing()
+
+    [[episode]] = run(rollout(Agent()), "a", 1)
+    assert "NoneType is no memory: it has no ops, snapshot" in episode.failure.message
+    assert "test_rollout.py:" in episode.failure.place
+
+
 def test_a_memory_that_needs_an_argument_is_named_with_its_line():
     class Needy(TextMemory):
         def __init__(self, size) -> None:

@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from recollect.agents.base import (
@@ -140,9 +141,9 @@ class Rollout:
         task = as_shown(self.agent, episode.task)
         with boundary("memory"):
             memory = open_memory(self.agent, task)
+            episode.ops = memory.ops
         if isinstance(memory, TextMemory):
             memory.writer = lambda: chats.spoken
-        episode.ops = memory.ops
         episode.namespace = getattr(memory, "namespace", "")  # of a trial of a shared base
         try:
             with boundary("agent"):
@@ -152,9 +153,8 @@ class Rollout:
             with boundary("reward"):
                 score = await self.reward(episode, memory)
         finally:
-            with boundary("memory"):
+            with boundary("memory"), closing(memory):
                 episode.ops, odd = kept_ops(memory)
-                memory.close()
         with boundary("memory"):
             if odd is not None:
                 raise odd

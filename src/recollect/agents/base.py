@@ -134,10 +134,16 @@ def as_shown(agent: Agent, task: Task) -> Task:
 def open_memory(agent: Agent, task: Task) -> Memory:
     """Open the memory that an episode starts with."""
     # As isinstance(agent, Remembers) does; every episode comes by here, and that takes 20 µs.
-    if (own := getattr(agent, "new_memory", None)) is not None:
-        memory: Memory = own(task)
-        return memory
-    kind = kept_by(agent)
+    own = getattr(agent, "new_memory", None)
+    kind = kept_by(agent) if own is None else own
+    found: Memory = _opened(kind) if own is None else own(task)
+    if missing := [name for name in MEMORY if not hasattr(found, name)]:
+        what = f"{type(found).__name__} is no memory: it has no {', '.join(missing)}"
+        raise OwnMistake(what, place_of_class(type(found)) or place_of_function(kind))
+    return found
+
+
+def _opened(kind: Any) -> Memory:
     try:
         found: Memory = kind()
     except TypeError as error:
@@ -146,9 +152,6 @@ def open_memory(agent: Agent, task: Task) -> Memory:
         name = getattr(kind, "__name__", "the memory")
         place = place_of_class(kind) if inspect.isclass(kind) else place_of_function(kind)
         raise OwnMistake(f"{name} cannot be opened without settings: {error}", place) from None
-    if missing := [name for name in MEMORY if not hasattr(found, name)]:
-        what = f"{type(found).__name__} is no memory: it has no {', '.join(missing)}"
-        raise OwnMistake(what, place_of_class(type(found)))
     return found
 
 
