@@ -69,6 +69,13 @@ def add(text: str) -> Callable[[list[str], int, Random], None]:
     return leak
 
 
+def put(old: str, new: str) -> Callable[[list[str], int, Random], None]:
+    def leak(texts: list[str], at: int, rng: Random) -> None:
+        texts[at] = texts[at].replace(old, new, 1)
+
+    return leak
+
+
 def titled(texts: list[str], at: int, rng: Random) -> None:
     texts[at] = texts[at].replace("\n", f" ({rng.randint(1, 99)})\n", 1)
 
@@ -102,6 +109,9 @@ def test_nothing_is_found_where_nothing_is_planted():
         (longest, "longest document", PLANTED),
         (repeated, "most frequent value", 150),  # right less often than not
         (add("\nP.S."), "most: lines", PLANTED),
+        (put(".", "!"), "least: sentences with its rarest mark", PLANTED),
+        (put(" ", "\xa0"), "least: documents with its rarest mark", PLANTED),
+        (put("o", "\u043e"), "least: documents with its rarest mark", PLANTED),  # Cyrillic
     ],
 )
 def test_what_is_planted_is_found(leak, rule, n):

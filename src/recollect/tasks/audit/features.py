@@ -46,13 +46,17 @@ class MarkedText:
 
     def form(self, mention: Mention) -> str:
         """Return the sentence around a mention without its names, values and numbers."""
-        text = self.chunks[mention.chunk]
-        start = max(text.rfind(mark, 0, mention.at) for mark in (".", "!", "?", "\n")) + 1
-        found = _SENTENCE.match(text, start)
-        sentence = (found[0] if found else "").strip()
+        text, sentence = self.chunks[mention.chunk], self.sentence(mention)
         kept = [w for w in sentence.split() if not w[:1].isupper() and not w[:1].isdigit()]
         value = text[mention.at : mention.at + 40].split()[0].strip(".,;:!?")
         return " ".join(word for word in kept if word.strip(".,;:!?") != value)
+
+    def sentence(self, mention: Mention) -> str:
+        """Return the sentence around a mention, with the mark at its end."""
+        text = self.chunks[mention.chunk]
+        start = max(text.rfind(mark, 0, mention.at) for mark in (".", "!", "?", "\n")) + 1
+        found = _SENTENCE.match(text, start)
+        return (found[0] if found else "").strip()
 
 
 def _mean(figures: Sequence[float]) -> float:
@@ -65,6 +69,7 @@ def value_features(reading: MarkedText, phrases: Sequence[str]) -> dict[str, Col
     ranks = {name: rank for rank, name in enumerate(sorted(set(names), key=str.casefold))}
     forms = {m: reading.form(m) for told in reading.by_value for m in told}
     common = Counter(forms.values())
+    rarest = dict(zip(forms, _rarest([reading.sentence(m) for m in forms]), strict=True))
     at_form: dict[str, list[Mention]] = defaultdict(list)
     for mention in sorted(forms, key=lambda m: reading.order[m]):
         at_form[forms[mention]].append(mention)
@@ -81,6 +86,7 @@ def value_features(reading: MarkedText, phrases: Sequence[str]) -> dict[str, Col
         "size of its smallest chunk": reading.over(lambda m: reading.lengths[m.chunk], min),
         "other values in its chunks": reading.over(lambda m: len(reading.by_chunk[m.chunk]), _mean),
         "form of its sentences": reading.over(lambda m: common[forms[m]], _mean),
+        "sentences with its rarest mark": reading.over(rarest.__getitem__, min),
         "place of its first mention": reading.over(lambda m: reading.order[m], min),
         "place of its last mention": reading.over(lambda m: reading.order[m], max),
         "mean place": reading.over(lambda m: reading.order[m], _mean),
@@ -97,6 +103,7 @@ ORDER_FREE = frozenset(
     (
         *("times mentioned", "chunks with it", "letters", "alphabet", "size of its largest chunk"),
         *("size of its smallest chunk", "other values in its chunks", "form of its sentences"),
+        "sentences with its rarest mark",
     )
 )
 """Features that say nothing about the order of the text: a question about the first or the latest
@@ -149,6 +156,7 @@ def document_features(chunks: Sequence[str]) -> dict[str, Column]:
         "digits": np.array([_share(body, str.isdigit) for body in bodies]),
         "capitals": np.array([_share(body, str.isupper) for body in bodies]),
         "marks": np.array([_marks(body) / max(1, len(body)) for body in bodies]),
+        "documents with its rarest mark": np.array(_rarest(bodies), float),
         "title ends in a number": np.array([_ends_in_number(title) for title in titles], float),
         "digits in the title": np.array([_share(title, str.isdigit) for title in titles]),
         "brackets in the title": np.array(["(" in title for title in titles], float),
@@ -199,3 +207,11 @@ NAMES: Mapping[tuple[str, bool], str] = MappingProxyType(
 
 def _marks(text: str) -> int:
     return len(text) - sum(map(str.isalnum, text))
+
+
+def _rarest(texts: Sequence[str]) -> list[int]:
+    """Return for every text how many have its rarest mark: a sign, a kind of space, a letter that
+    only looks like one of ASCII. Those without any have one of everybody's."""
+    marks = [{c for c in set(text) if not (c.isascii() and c.isalnum())} for text in texts]
+    common = Counter(mark for found in marks for mark in found)
+    return [min((common[mark] for mark in found), default=len(texts)) for found in marks]
