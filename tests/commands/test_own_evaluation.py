@@ -125,7 +125,10 @@ def test_a_mistake_in_ones_tasks_or_metric_is_found_first(here, capsys):
     Path("own.py").write_text(
         "def close(prediction, answers):\n    return prediction.lowr()\n\n"
         "def tasks(split):\n    return [1 / 0]\n\ndef words(prediction, answers):\n"
-        "    return 'good'\n"
+        "    return 'good'\n\nclass Odd:\n    name, metric = 'odd', 'nope'\n"
+        "    def size(self, split):\n        return 2\n    def longer(self, times):\n"
+        "        return self\n    def task(self, index, seed=0, split='train'):\n"
+        "        from mine import Chess\n        return Chess().task(index, seed, split)\n"
     )
     common = ["eval", "--model", "http://127.0.0.1:9/v1", "--out", "out"]
     for words, says in {
@@ -136,6 +139,7 @@ def test_a_mistake_in_ones_tasks_or_metric_is_found_first(here, capsys):
             "--metrics",
             "own:words",
         ): "own.py:7: OwnMistake: the metric returned 'good'",
+        ("--tasks", "own:Odd"): "there is no metric 'nope'",
         ("--tasks", "own:tasks"): "own.py:5: ZeroDivisionError: division by zero",
     }.items():
         assert main([*common, *words]) == 2

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recollect.errors import OwnMistake, place_of
+from recollect.errors import OwnMistake, UserError, place_of
 from recollect.memory.text import TextMemory
 from recollect.metrics import find_metric, find_score, share_of
 from recollect.rewards.base import Score
@@ -71,6 +71,11 @@ def test_a_score_of_the_wrong_kinds_is_refused_where_it_is_made(given, says):
     with pytest.raises(TypeError, match=says) as raised:
         scored(lambda episode, memory: Score(1, **given))
     assert "test_own_rewards.py:" in place_of(raised.value)
+
+
+def test_a_metric_that_takes_something_else_is_refused_with_its_line():
+    with pytest.raises(UserError, match=r"test_own_rewards.py:\d+: the metric does not take"):
+        find_metric(lambda reply: 1.0)
 
 
 def test_sums_of_floats_may_go_a_hair_beyond_a_share():

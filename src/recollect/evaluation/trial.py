@@ -17,7 +17,7 @@ from recollect.evaluation.calls import recorded
 from recollect.evaluation.folder import EvaluationFolder
 from recollect.evaluation.jobs import Job
 from recollect.evaluation.models import Opened
-from recollect.evaluation.scoring import score_named
+from recollect.evaluation.scoring import check_metrics, score_named
 from recollect.evaluation.setup import Setup
 from recollect.rewards.base import NoReward
 from recollect.rollout import Rollout
@@ -62,7 +62,8 @@ async def try_out(
 
 
 def try_metrics(setup: Setup, asked: Iterable[str]) -> None:
-    """Refuse a metric of the user's own that fails on a right answer."""
+    """Refuse a metric that there is not, and one of the user's own that fails on a right answer."""
+    check_metrics(setup.primary.values())
     own = dict.fromkeys(n for n in (*asked, *setup.primary.values()) if is_named(str(n)))
     families = setup.grid.families.values()
     tasks = [family.task(0, 0, setup.grid.split) for family in families] if own else []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -61,6 +63,8 @@ def find_metric(metric: str | Metric) -> Metric:
 
 def _checked(metric: Metric) -> Metric:
     """Refuse what is no share: it would spoil means and intervals without a word."""
+    with suppress(ValueError):  # without a signature in Python: its own error tells
+        _check_arguments(metric)
 
     def score(reply: str, answers: tuple[str, ...]) -> float:
         found: Any = metric(reply, answers)
@@ -71,6 +75,16 @@ def _checked(metric: Metric) -> Metric:
         return share
 
     return score
+
+
+def _check_arguments(metric: Metric) -> None:
+    try:
+        inspect.signature(metric).bind("prediction", ("answer",))
+    except TypeError as error:
+        raise UserError(
+            f"{place_of_function(metric)}: the metric does not take (prediction, answers): {error}",
+            "write `def name(prediction, answers)` that returns a number from 0 to 1",
+        ) from None
 
 
 def share_of(found: Any) -> float:
