@@ -370,6 +370,22 @@ def test_a_new_memory_that_is_none_fails_its_episode_with_a_line():
     assert "test_rollout.py:" in episode.failure.place
 
 
+def test_edits_that_are_no_list_fail_their_episode_with_a_line():
+    class Nothing(Renewed):
+        ops = property(lambda self: None, lambda self, ops: None)
+
+    class Agent(OneShot):
+        def new_memory(self, task: Task) -> Nothing:
+            return Nothing()
+
+        async def run(self, task, chats, memory):
+            return ["x"] * len(task.questions)
+
+    [[episode]] = run(rollout(Agent()), "a", 1)
+    assert "the ops of Nothing are None, not a list" in episode.failure.message
+    assert "test_rollout.py:" in episode.failure.place
+
+
 def test_a_memory_that_needs_an_argument_is_named_with_its_line():
     class Needy(TextMemory):
         def __init__(self, size) -> None:

@@ -5,7 +5,7 @@ Plain data. Knows nothing of models, tokenizers, torch or files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +35,8 @@ class Question:
         answers: Any = self.answers
         if isinstance(answers, str):  # a comma was forgotten, and every letter would be right
             raise TypeError(f"answers is the text {answers!r}: write ({answers!r},)")
+        if not isinstance(answers, tuple | list):  # others are used up by reading them once
+            raise TypeError(f"answers is {answers!r:.80}: write a tuple of texts")
         if odd := [answer for answer in answers if not isinstance(answer, str)]:
             raise TypeError(f"the answer {odd[0]!r} is not a text")
 
@@ -59,8 +61,16 @@ class Task:
             raise TypeError(f"the id {self.id!r} of a task is not a text")
         if isinstance(self.chunks, str):
             raise TypeError(f"chunks is the text {self.chunks[:40]!r}: write it into a list")
+        chunks: Any = self.chunks
+        if not isinstance(chunks, Sized):
+            raise TypeError(f"chunks is {chunks!r:.80}: write a list of texts")
         if isinstance(self.questions, Question):
             raise TypeError("questions is one Question: write it into a tuple")
+        questions: Any = self.questions
+        if not isinstance(questions, tuple | list):
+            raise TypeError(f"questions is {questions!r:.80}: write a tuple of Question")
+        if odd := [question for question in questions if not isinstance(question, Question)]:
+            raise TypeError(f"{odd[0]!r:.80} is no Question")
 
     @property
     def item(self) -> str:

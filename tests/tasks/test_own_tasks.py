@@ -22,6 +22,11 @@ WHO = Question("Who?", ("Ada",))
         (lambda: Task("a", "one text", (WHO,)), "chunks is the text 'one text'"),
         (lambda: Task(3, ["one"], (WHO,)), "the id 3 of a task"),
         (lambda: Task("a", ["one"], WHO), "questions is one Question"),
+        (lambda: Task("a", ["one"], ({"text": "Who?"},)), "'text': .* is no Question"),
+        (lambda: Task("a", ["one"], None), "questions is None: write a tuple of Question"),
+        (lambda: Task("a", None, (WHO,)), "chunks is None: write a list of texts"),
+        (lambda: Question("Who?", None), "answers is None: write a tuple of texts"),
+        (lambda: Question("Who?", map(str, (5,))), "answers is <map .*: write a tuple of texts"),
     ],
 )
 def test_what_is_no_task_is_refused_with_its_line(make, says):

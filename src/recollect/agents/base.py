@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
 
@@ -163,20 +163,28 @@ def kept_by(agent: object) -> Any:
 
 def kept_ops(memory: Memory) -> tuple[list[MemoryOp], OwnMistake | None]:
     """Return a memory's edits as they are at the end, and what one that cannot be stored is."""
-    ops, mistake = list(memory.ops), None
+    given: Any = memory.ops
     if is_ours(memory):
-        return ops, None
-    for op in list(ops):
+        return list(given), None
+    if not isinstance(given, Iterable):
+        return [], _odd_ops(memory, f"are {given!r:.80}, not a list")
+    ops, mistake = [], None
+    for op in given:
         try:
             fits = isinstance(op, MemoryOp) and bool(json.dumps(op.data, default=plain))
         except (TypeError, ValueError):
             fits = False
-        if not fits:
-            ops.remove(op)
-            what = f"the ops of {type(memory).__name__} hold {op!r:.80}"
-            how = "which is no MemoryOp with data that is plain"
-            mistake = OwnMistake(f"{what}, {how}", place_of_class(type(memory)))
+        if fits:
+            ops.append(op)
+        else:
+            what = f"hold {op!r:.80}, which is no MemoryOp with data that is plain"
+            mistake = _odd_ops(memory, what)
     return ops, mistake
+
+
+def _odd_ops(memory: Memory, what: str) -> OwnMistake:
+    kind = type(memory)
+    return OwnMistake(f"the ops of {kind.__name__} {what}", place_of_class(kind))
 
 
 def checked_answers(agent: Agent, answers: Any, questions: int) -> list[str]:
