@@ -203,6 +203,20 @@ def test_a_server_that_fails_on_tokens_is_spoken_to_in_messages(status):
         connect(Endpoint(server.url, **QUICK), tokenizer=TOKENIZER)
 
 
+def test_a_model_whose_replies_cannot_be_used_is_not_called_unlisted():
+    async def handle(reader, writer):
+        while (head := await read_request(reader)) is not None:
+            listed = head[0].endswith("models")
+            answer = b'{"data": [{"id": "odd"}]}' if listed else b'{"choices": []}'
+            writer.write(http_response(200, answer))
+
+    with (
+        listening(handle) as (port, _),
+        pytest.raises(UserError, match=r"no reply that can be used .*exactly one choice"),
+    ):
+        connect(f"http://127.0.0.1:{port}/v1")
+
+
 def test_silence_does_not_confirm_a_guessed_tokenizer():
     silent = lambda prompt, request: [END]  # noqa: E731
     with token_server(TOKENIZER, silent, lambda request: {"content": "Hi."}) as server:
@@ -277,9 +291,25 @@ def test_what_may_pass_is_tried_again_and_counted():
     assert client.calls == 1 and len(seen) == 4
 
 
+def failed(code: object) -> bytes:
+    """An error as gateways tell it whose head was sent before the server behind them failed."""
+    return http_response(
+        200, json.dumps({"error": {"message": "overloaded", "code": code}}).encode()
+    )
+
+
+def test_an_error_under_a_good_status_is_that_error():
+    handle, seen = scripted(failed(429), failed(502), failed("overloaded_error"), OK)
+    with listening(handle) as (port, _):
+        client, run = post(port)
+        assert asyncio.run(run()) == {"ok": 1}
+    assert client.failures == {"RateLimited": 1, "ServerError": 2} and len(seen) == 4
+
+
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
+        (failed(402), "Rejected"),
         (http_response(400, b'{"error": {"message": "too long"}}'), "Rejected"),
         (http_response(200, b'{"choi'), "NotJson"),
         (http_response(200, b"[1]"), "NotJson"),

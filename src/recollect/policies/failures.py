@@ -54,12 +54,7 @@ class Filtered(EndpointError):
 def checked(response: Response) -> dict[str, Any]:
     """Return the JSON of a good answer; anything else raises what it is."""
     if response.status != 200:
-        shown = f"{response.status}: {_message(response.body)}"
-        if response.status == 429:
-            raise RateLimited(shown, _retry_after(response.headers))
-        if response.status >= 500:
-            raise ServerError(shown, _retry_after(response.headers))
-        raise Rejected(shown)
+        raise _refused(response.status, response)
     try:
         # A byte that is no UTF-8 spoils a character, not the reply.
         answer = json.loads(response.body.decode("utf-8", "replace").removeprefix("\ufeff"))
@@ -67,7 +62,22 @@ def checked(response: Response) -> dict[str, Any]:
         raise NotJson(f"{error} in {response.body[:60]!r}") from None
     if not isinstance(answer, dict):
         raise NotJson(f"{response.body[:60]!r} is not an object")
+    if answer.get("error") and not answer.get("choices"):
+        # A gateway may have answered 200 before the server behind it failed.
+        told = answer["error"]
+        code = told.get("code") if isinstance(told, dict) else None
+        raise _refused(code if type(code) is int and 400 <= code < 600 else 500, response)
     return answer
+
+
+def _refused(status: int, response: Response) -> EndpointError:
+    """Return what a status means."""
+    shown = f"{status}: {_message(response.body)}"
+    if status == 429:
+        return RateLimited(shown, _retry_after(response.headers))
+    if status >= 500:
+        return ServerError(shown, _retry_after(response.headers))
+    return Rejected(shown)
 
 
 def _message(body: bytes) -> str:

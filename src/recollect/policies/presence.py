@@ -14,7 +14,7 @@ from typing import Any
 from recollect.errors import UserError
 from recollect.foreign import one_line
 from recollect.policies.client import Client, Endpoint
-from recollect.policies.failures import EndpointError, Rejected, ServerError
+from recollect.policies.failures import BadReply, EndpointError, Filtered, Rejected, ServerError
 from recollect.policies.http import WireError
 
 LONGEST_NAME = 1024
@@ -104,6 +104,11 @@ def no_answer(endpoint: Endpoint, error: BaseException) -> UserError:
         return UserError(
             f"{endpoint.url} refuses the key ({error})",
             f"put the server's key into the environment variable {endpoint.api_key_env}",
+        )
+    if isinstance(error, BadReply | Filtered):
+        return UserError(
+            f"the model at {endpoint.url} gives no reply that can be used ({error})",
+            "look into its server's log, or name another model",
         )
     if isinstance(error, Rejected | EndpointError) and not isinstance(error, ServerError):
         return UserError(
