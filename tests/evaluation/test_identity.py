@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import recollect
@@ -55,6 +56,39 @@ def made(word):
     return inner
 
 
+class Called:
+    def __init__(self, right):
+        self.right = np.array([right])
+
+    async def __call__(self, task, chats, memory):
+        return ["3" if self.right[0] else "no"]
+
+
+class Holder:
+    def __init__(self, right):
+        self._inner = Called(right)
+
+    async def run(self, task, chats, memory):
+        return await self._inner(task, chats, memory)
+
+
+def by_default(word):
+    async def inner(task, chats, memory, word=word):
+        return [word]
+
+    return inner
+
+
+def nested(word):
+    def says():
+        return word
+
+    async def inner(task, chats, memory):
+        return [says()]
+
+    return inner
+
+
 @pytest.fixture
 def measure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -75,8 +109,12 @@ def measure(tmp_path, monkeypatch):
         (Plain(False), Plain(True)),
         (partial(says, word="no"), partial(says, word="3")),
         (made("no"), made("3")),
+        (Called(False), Called(True)),
+        (Holder(False), Holder(True)),
+        (by_default("no"), by_default("3")),
+        (nested("no"), nested("3")),
     ],
-    ids=["plain", "partial", "closure"],
+    ids=["plain", "partial", "closure", "called", "holder", "default", "nested"],
 )
 def test_another_object_is_another_evaluation(measure, wrong, right):
     before, after = measure({"own": wrong}), measure({"own": right})

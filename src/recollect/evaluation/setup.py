@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property, partial
 from hashlib import blake2b
 from importlib import metadata
@@ -26,6 +24,7 @@ from recollect.config.stored import absolute, own_sources
 from recollect.errors import UserError
 from recollect.evaluation.assessment import CLOSED_BOOK
 from recollect.evaluation.folder import read_config, write_config
+from recollect.evaluation.identity import described
 from recollect.evaluation.jobs import Grid
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions, choose_agents, split_names
@@ -113,7 +112,7 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
         for name, agent in chosen.items()
     }
     brought = {
-        name: _described(family)
+        name: described(family)
         for name, family in families.items()
         if name in own.tasks or not is_ours(family)
     }
@@ -198,7 +197,7 @@ def default_folder(options: EvalOptions, setup: Setup, own: Own = NOTHING_OWN) -
         *([] if options.run_models else ["--model for all"]),
         *([f"from seed {options.first_seed}"] if options.first_seed else []),
     )
-    brought = [_described(part) for part in (*own.tasks.values(), *own.agents.values())]
+    brought = [described(part) for part in (*own.tasks.values(), *own.agents.values())]
     data = [found for found in setup.data.values() if found]
     digest = blake2b(repr((*asked, *brought, *data)).encode(), digest_size=4).hexdigest()
     named = [Path(s.name).stem for word in options.tasks for s in parse_specs(word)]
@@ -221,7 +220,7 @@ def enter(
         },
     }
     settings = {
-        name: _described(agent) + opened.own_facts.get(name, "")
+        name: described(agent) + opened.own_facts.get(name, "")
         for name, agent in setup.agents.items()
     }
     sets = {
@@ -298,29 +297,6 @@ def _around(before: str, now: str) -> str:
     at = next(differ, min(len(before), len(now)))
     old, new = (text[max(0, at - 40) : at + 60] for text in (before, now))
     return f"...{old}..., now ...{new}..."
-
-
-def _described(part: object) -> str:
-    """Write an agent or a task family down: its settings are what it is, with its own code."""
-    own = to_table(part)
-    if not is_dataclass(part) and isinstance(own, dict):  # all that it has, whatever made it
-        own |= {name: to_table(value) for name, value in getattr(part, "__dict__", {}).items()}
-    if held := _held(getattr(part, "function", None)):
-        own |= {"with": to_table(held)}
-    code = "".join(f" {source.module} {source.sha256[:12]}" for source in own_sources(part))
-    return json.dumps(own, default=str) + code
-
-
-def _held(function: Any) -> list[Any]:
-    """Return what a function was made with: the arguments of a partial, an object, a closure."""
-    if isinstance(function, partial):
-        return [*_held(function.func), *function.args, function.keywords]
-    owner = getattr(function, "__self__", None)
-    held = [] if owner is None else [getattr(owner, "__dict__", {})]
-    for cell in getattr(function, "__closure__", None) or ():
-        with suppress(ValueError):  # one that is empty yet
-            held.append(cell.cell_contents)
-    return held
 
 
 def versions() -> dict[str, str]:
