@@ -59,6 +59,21 @@ def test_what_code_raises_to_end_python_is_a_failure(kind):
     assert caught.value.failure.boundary == "reward" and caught.value.failure.place
 
 
+def test_what_libraries_raise_beside_exceptions_is_a_failure():
+    class PanicException(BaseException):
+        """As code in Rust raises it."""
+
+    with pytest.raises(BoundaryError) as caught, boundary("render"):
+        raise PanicException("index out of bounds")
+    assert caught.value.failure.kind == "PanicException"
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit])
+def test_what_ends_a_coroutine_passes_through(kind):
+    with pytest.raises(kind), boundary("agent"):
+        raise kind
+
+
 def test_user_errors_pass_through():
     with pytest.raises(UserError, match="mine"), boundary("agent"):
         raise UserError("mine")

@@ -8,11 +8,13 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from recollect.agents.fold import FoldAgent
+from recollect.agents.function import as_agent
 from recollect.chat.chat import Chats, Model
 from recollect.chat.rendering import Renderer, user
 from recollect.concurrency.garbage import RARELY
@@ -128,6 +130,37 @@ def test_chunks_that_an_agent_takes_out_of_their_list_are_there_for_the_others()
     group = peeked(Peeking())
     assert [len(episode.contexts) for episode in group] == [2, 2]
     assert group[0].task.chunks == ["one", "two"]
+
+
+# --- memories without an end ----------------------------------------------------------------------
+
+
+def test_an_edit_that_is_nested_too_deep_fails_its_episode() -> None:
+    async def nesting(task: Task, chats: Chats, memory: TextMemory) -> list[str]:
+        deep: list = []
+        for _ in range(10_000):
+            deep = [deep]
+        memory.ops.append(MemoryOp("odd", {"deep": deep}))
+        return ["a"]
+
+    [[episode]] = run(rollout(as_agent(nesting)), "a", 1)
+    assert episode.failure is not None and "no MemoryOp with data that is plain" in (
+        episode.failure.message
+    )
+    assert Path(__file__).name in episode.failure.place and episode.ops == []
+
+
+def test_a_memory_that_grows_without_bound_fails_its_episode(monkeypatch) -> None:
+    monkeypatch.setattr("recollect.memory.text.MOST", 100)
+
+    async def growing(task: Task, chats: Chats, memory: TextMemory) -> list[str]:
+        while True:
+            memory.text += "and so on "
+
+    [[episode]] = run(rollout(as_agent(growing)), "a", 1)
+    assert episode.failure is not None and episode.failure.fault == "agent"
+    assert (episode.failure.kind, len(episode.ops)) == ("MemoryFull", 4)
+    assert Path(__file__).name in episode.failure.place
 
 
 # --- order and shape ------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ recorded as failed there, with who caused it, instead of ending the run.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import traceback
@@ -24,10 +25,6 @@ AGENTS = ("agent", "render", "policy")
 """Boundaries inside which the time is the agent's; a policy marks its own."""
 FOREIGN = ("aiohttp", "grpc", "httpcore", "httpx", "openai", "ray", "requests", "urllib3")
 """Packages whose errors tell of a network or another process, though they are no OSError."""
-
-
-CAUGHT = (Exception, SystemExit, KeyboardInterrupt)
-"""What code around an episode may raise; none of it ends a run, Python's own way to end too."""
 
 
 class UserError(Exception):
@@ -84,7 +81,9 @@ class BoundaryError(Exception):
         return "agent" if own else "environment"
 
 
-PASSING = (UserError, BoundaryError, Interrupted)
+PASSING = (UserError, BoundaryError, Interrupted, asyncio.CancelledError, GeneratorExit)
+"""What is for the code around a boundary. Nothing else ends a run: neither Python's own ways to end
+nor what libraries raise beside `Exception`, such as a panic of one that is written in Rust."""
 
 
 class boundary:  # not a generator: that takes three times as long
@@ -104,7 +103,7 @@ class boundary:  # not a generator: that takes three times as long
         self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
     ) -> None:
         self._waiting.__exit__(kind, error, trace)
-        if not isinstance(error, CAUGHT) or isinstance(error, PASSING):
+        if error is None or isinstance(error, PASSING):
             return
         cause = _cause(error)
         if isinstance(cause, UserError | BoundaryError):

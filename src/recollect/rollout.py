@@ -154,7 +154,7 @@ class Rollout:
                 score = await self.reward(episode, memory)
         finally:
             with boundary("memory"), closing(memory):
-                episode.ops, odd = kept_ops(memory)
+                episode.ops, odd = kept_ops(self.agent, memory)
         with boundary("memory"):
             if odd is not None:
                 raise odd

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
@@ -161,30 +162,31 @@ def kept_by(agent: object) -> Any:
     return own if callable(own) else TextMemory
 
 
-def kept_ops(memory: Memory) -> tuple[list[MemoryOp], OwnMistake | None]:
+def kept_ops(agent: Agent, memory: Memory) -> tuple[list[MemoryOp], OwnMistake | None]:
     """Return a memory's edits as they are at the end, and what one that cannot be stored is."""
     given: Any = memory.ops
-    if is_ours(memory):
+    if is_ours(memory) and is_ours(agent):
         return list(given), None
     if not isinstance(given, Iterable):
-        return [], _odd_ops(memory, f"are {given!r:.80}, not a list")
+        return [], _odd_ops(agent, memory, f"are {given!r:.80}, not a list")
     ops, mistake = [], None
     for op in given:
         try:
             fits = isinstance(op, MemoryOp) and bool(json.dumps(op.data, default=plain))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             fits = False
         if fits:
             ops.append(op)
         else:
-            what = f"hold {op!r:.80}, which is no MemoryOp with data that is plain"
-            mistake = _odd_ops(memory, what)
+            what = f"hold {reprlib.repr(op)[:80]}, which is no MemoryOp with data that is plain"
+            mistake = _odd_ops(agent, memory, what)
     return ops, mistake
 
 
-def _odd_ops(memory: Memory, what: str) -> OwnMistake:
+def _odd_ops(agent: Agent, memory: Memory, what: str) -> OwnMistake:
     kind = type(memory)
-    return OwnMistake(f"the ops of {kind.__name__} {what}", place_of_class(kind))
+    place = place_of_agent(agent) if is_ours(memory) else place_of_class(kind)
+    return OwnMistake(f"the ops of {kind.__name__} {what}", place)
 
 
 def checked_answers(agent: Agent, answers: Any, questions: int) -> list[str]:

@@ -9,7 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from recollect.errors import AgentError
 from recollect.types import MemoryOp
+
+MOST = 1 << 28
+"""Characters of all edits of one memory together: each is kept, with the whole text."""
+
+
+class MemoryFull(AgentError):
+    """An agent rewrites its memory without end."""
+
+    on_purpose = False
 
 
 @dataclass
@@ -21,6 +31,8 @@ class TextMemory:
     ops: list[MemoryOp] = field(default_factory=list)
     writer: Callable[[], str] = field(default=str, repr=False, compare=False, kw_only=True)
     """Names the context that writes, for edits without a label."""
+    written: int = field(default=0, repr=False, compare=False, kw_only=True)
+    """Characters of all edits together."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "text" and "ops" in vars(self):  # not while it is made
@@ -39,6 +51,9 @@ class TextMemory:
         """Carry out one operation and record it."""
         if op.kind != "replace":
             raise ValueError(f"a text memory knows no operation {op.kind!r}")
+        self.written += len(op.data["text"])
+        if self.written > MOST:
+            raise MemoryFull(f"the edits of the memory have more than {MOST:,} characters together")
         super().__setattr__("text", op.data["text"])
         self.token_ids = tuple(op.data["token_ids"])
         self.ops.append(op)
@@ -49,7 +64,7 @@ class TextMemory:
 
     def fork(self) -> TextMemory:
         """Return an independent copy."""
-        return TextMemory(self.text, self.token_ids, list(self.ops))
+        return TextMemory(self.text, self.token_ids, list(self.ops), written=self.written)
 
     def close(self) -> None:
         """Hold nothing, so give nothing back."""
