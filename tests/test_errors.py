@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -38,6 +40,17 @@ def test_the_place_of_a_frozen_class_is_the_line_that_changed_it():
         question.text = "Where?"
     assert caught.value.failure.kind == "FrozenInstanceError"
     assert caught.value.failure.place.rpartition(":")[0].endswith("test_errors.py")
+
+
+def test_the_place_in_a_script_of_ones_own_is_its_line(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from dataclasses import dataclass\nfrom recollect.errors import place_of\n"
+        "@dataclass(frozen=True)\nclass A:\n    x: int = 1\ntry:\n    A().x = 3\n"
+        "except Exception as error:\n    print(place_of(error))\n"
+    )
+    done = subprocess.run([sys.executable, script], stdout=-1, text=True, check=True)
+    assert done.stdout.strip() == f"{script}:7"
 
 
 def test_no_error_no_trace():

@@ -153,7 +153,7 @@ def innermost(frames: Iterable[tuple[FrameType, int]]) -> str:
     place = ""
     for frame, line in frames:
         name = frame.f_code.co_filename
-        written = name != "<string>" or frame.f_globals.get("__name__") == "__main__"
+        written = name != "<string>" or "__file__" not in frame.f_globals  # as of python -c
         if written and is_own_code(name):
             place = show_place(name, line)
     return place

@@ -228,10 +228,10 @@ def test_sampling_settings_reach_the_policy():
 
 
 def test_one_text_may_end_a_reply():
-    policy = Recorder([completion([END])] * 2)
-    talk(chats(policy).open("memory"), "a", stop="END")
-    talk(chats(policy).open("memory"), "a", stop=["END", "."])
-    assert [asked.stop for _, asked in policy.asked] == [("END",), ("END", ".")]
+    policy = Recorder([completion([END])] * 3)
+    for stop in ("END", ["END", "."], ""):  # nothing does not end one at once
+        talk(chats(policy).open("memory"), "a", stop=stop)
+    assert [asked.stop for _, asked in policy.asked] == [("END",), ("END", "."), ()]
 
 
 @pytest.mark.parametrize("given", [4.0, 9 / 2, "4"], ids=str)

@@ -195,7 +195,7 @@ class Chat:
         default = self.model.sampling
         own: dict[str, Any] = {
             "max_tokens": int(min(room, default.max_tokens if max_tokens is None else max_tokens)),
-            "stop": ((stop,) if isinstance(stop, str) else tuple(stop)) or default.stop,
+            "stop": tuple(filter(None, [stop] if isinstance(stop, str) else stop)) or default.stop,
             "seed": derive(*self.key, number),
         }
         sampling = Sampling(**(vars(default) | own))  # dataclasses.replace takes longer
