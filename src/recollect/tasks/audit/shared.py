@@ -10,13 +10,16 @@ is as good as drawn.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from hashlib import blake2b
+from unicodedata import category
 
 from recollect.tasks.audit.guesses import split_words
 from recollect.types import Task
 
 _NUMBERED = re.compile(r"document \d+: ")
+_WORDS = re.compile(r"\w+")
 
 Answer = tuple[str, ...]
 """An answer by its words."""
@@ -49,6 +52,12 @@ class SharedAnswers:
 
 
 def text_digest(text: str) -> bytes:
-    """Return what a text is known by: its words alone, without the number of a document."""
+    """Return what a text is known by: its words alone, without the number of a document.
+
+    Case, spaces, punctuation and what cannot be seen make no other text.
+    """
+    if not text.isascii():
+        text = "".join(c for c in unicodedata.normalize("NFKC", text) if category(c) != "Cf")
     plain = _NUMBERED.sub("", " ".join(text.casefold().split()), count=1)
+    plain = " ".join(_WORDS.findall(plain)) or plain
     return blake2b(plain.encode("utf-8", "replace"), digest_size=12).digest()
