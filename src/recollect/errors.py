@@ -153,10 +153,14 @@ def innermost(frames: Iterable[tuple[FrameType, int]]) -> str:
     place = ""
     for frame, line in frames:
         name = frame.f_code.co_filename
-        written = name != "<string>" or "__file__" not in frame.f_globals  # as of python -c
-        if written and is_own_code(name):
+        if (name != "<string>" or _is_command(frame.f_globals)) and is_own_code(name):
             place = show_place(name, line)
     return place
+
+
+def _is_command(names: dict[str, Any]) -> bool:
+    """Tell whether these are the globals of `python -c`."""
+    return names.get("__name__") == "__main__" and "__file__" not in names
 
 
 def called_by(item: Any) -> Any:
