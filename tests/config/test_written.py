@@ -247,6 +247,14 @@ def test_python_gives_memories_tools_and_metrics_as_the_command_line_does(here):
     config = with_overrides(preset("demo"), given | {"metric": load("mine:close_enough")})
     assert config.agent.memory is notebook and config.agent.tools == (shout,)
     assert config.reward.metric is load("mine:close_enough")
+    for tools in (shout, ["mine:shout"], ("mine:shout",)):
+        one = with_overrides(preset("demo"), {"agent": load("mine:Seeker"), "tools": tools})
+        assert one.agent.tools == (shout,)
+    for odd in (5, [5]):
+        with pytest.raises(UserError, match="5 is not a tool"):
+            with_overrides(preset("demo"), {"agent": load("mine:Seeker"), "tools": odd})
+    with pytest.raises(UserError, match=r"^5: the metric does not take"):
+        with_overrides(preset("demo"), {"metric": 5})
     named = {"agent": "mine:Seeker", "memory": "mine:Notebook", "tools": "mine:shout"}
     again = with_overrides(preset("demo"), named | {"metric": "sub_exact_match"})
     assert again.agent.memory is notebook and again.reward.metric == "sub_exact_match"

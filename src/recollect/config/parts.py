@@ -168,8 +168,9 @@ def with_given(config: TrainConfig, given: Mapping[str, Any]) -> TrainConfig:
     if memory := given.get("memory"):
         agent = with_memory(agent, load(memory) if isinstance(memory, str) else memory)
     if tools := given.get("tools"):
-        found = tools_named(tools) if isinstance(tools, str) else tuple(map(as_tool, tools))
-        agent = with_tools(agent, found)
+        listed = tools if isinstance(tools, list | tuple) else (tools,)
+        named = ((tools_named(one) if isinstance(one, str) else (as_tool(one),)) for one in listed)
+        agent = with_tools(agent, tuple(tool for tools in named for tool in tools))
     if metric := given.get("metric"):
         reward = with_metric(reward, metric_named(metric) if isinstance(metric, str) else metric)
     return replace(config, agent=agent, reward=reward) if given else config

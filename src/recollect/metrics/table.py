@@ -81,8 +81,9 @@ def _check_arguments(metric: Metric) -> None:
     try:
         inspect.signature(metric).bind("prediction", ("answer",))
     except TypeError as error:
+        where = place_of_function(metric) or f"{metric!r:.80}"
         raise UserError(
-            f"{place_of_function(metric)}: the metric does not take (prediction, answers): {error}",
+            f"{where}: the metric does not take (prediction, answers): {error}",
             "write `def name(prediction, answers)` that returns a number from 0 to 1",
         ) from None
 
