@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 PYTEST_AND_LEAVE := import sys, pytest; from recollect.engines.verl.leave import leave; leave(pytest.main(sys.argv[1:]))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo result test test-core check chaos sbom format bench bench-gpu lock clean verl-env test-verl
+.PHONY: demo result test test-core check chaos sbom format bench bench-gpu lock clean verl-env test-verl test-kernels
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/demo.stamp
@@ -52,6 +52,11 @@ verl-env: $(VERL)/verl.stamp
 test-verl: $(VERL)/verl.stamp
 	$(TESTING) \
 		$(VERL)/bin/python -c "$(PYTEST_AND_LEAVE)" tests/verl --timeout 1500 --disable-warnings --durations=10 $(ARGS)
+
+# The GPU's kernels, in Triton's interpreter.
+test-kernels: $(VERL)/verl.stamp
+	$(TESTING) $(VERL)/bin/python -m pytest -n 2 --dist worksteal --disable-warnings $(ARGS) \
+		tests/models/test_kernels.py tests/sampler/test_fused_kernels.py
 
 check: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .

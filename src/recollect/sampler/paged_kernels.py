@@ -129,7 +129,7 @@ def _join_splits(  # type: ignore[no-untyped-def]
     part = (row * SPLITS + s) * Q_HEADS + head
     made = s >= 0
     if BEFORE > 0:  # nobody wrote these parts of a row without a tile
-        made = (s >= BEFORE) | (tl.load(shared + row) > 0)
+        made = s >= tl.where(tl.load(shared + row) > 0, 0, BEFORE)
     sums = tl.load(total + part, mask=made, other=float("-inf"))
     shares = tl.exp(sums - tl.max(sums, 0))  # the first part of its own is never empty
     shares = shares / tl.sum(shares, 0)
