@@ -16,16 +16,19 @@ from pathlib import Path
 
 import pytest
 
+import recollect
 from recollect.cli import main
 from recollect.commands.view import CompareOptions, ViewOptions, run_compare, run_view
 from recollect.display import open_console
 from recollect.errors import UserError
+from recollect.policies.scripted import ScriptedPolicy
 from recollect.runs.run import read_metrics
 from recollect.serve.listening import bind, find_key
+from recollect.types import Question, Task
 from recollect.view.answers import Answers
 from recollect.view.comparison import Side, compare
 from recollect.view.curves import curves, differences
-from recollect.view.sources import RunSource, open_sources
+from recollect.view.sources import RunSource, Source, open_sources
 from recollect.view.tokens import tokens
 from recollect.view.weights import Weights
 from tests.support.viewing import (
@@ -127,6 +130,33 @@ def test_the_comparison_pairs_by_task_with_the_paired_test(tmp_path, capsys):
     assert "+0.429" in out and "p = 0.250" in out and "Won by the first: 3" in out
     with pytest.raises(UserError, match="no held-out episodes of step 9"):
         compare(Side(source, "9"), Side(source))
+
+
+def evaluated(folder: Path, word: str, kept: int = 2) -> Source:
+    """Evaluate tasks whose names never change; `word` is in those beyond the first `kept`."""
+
+    def family(split: str) -> list[Task]:
+        words = [str(i) if i < kept else f"{word} {i}" for i in range(4)]
+        return [
+            Task(f"{split}-{i}", [f"It is {own}."], (Question("Which?", (own,)),), "words")
+            for i, own in enumerate(words)
+        ]
+
+    model = ScriptedPolicy.model(lambda prompt: "1")
+    recollect.evaluate(
+        tasks=[family], agents=["fold"], model=model, n=4, out=folder, closed_book=False, quiet=True
+    )
+    [source] = open_sources([folder])
+    source.refresh()
+    return source
+
+
+def test_tasks_of_the_same_name_whose_data_changed_are_not_compared(tmp_path):
+    first = Side(evaluated(tmp_path / "first", "one"))
+    found = compare(first, Side(evaluated(tmp_path / "second", "another")))
+    assert (found["n"], found["unpaired"]) == (2, [2, 2])
+    with pytest.raises(UserError, match="no task in common"):
+        compare(first, Side(evaluated(tmp_path / "third", "third", kept=0)))
 
 
 def test_nothing_is_served_beyond_loopback_without_a_key(tmp_path, monkeypatch):

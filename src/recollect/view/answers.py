@@ -99,7 +99,7 @@ class Answers:
         since = _number(query.get("since", "0"))
         if str(generation) != query.get("generation", str(generation)):
             since = 0
-        kept = ("cluster", "evidence")
+        kept = ("cluster", "evidence", "hash")
         names = [name for name in rows[0] if name not in kept] if rows else []
         return {
             "generation": generation,

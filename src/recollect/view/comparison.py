@@ -73,7 +73,8 @@ def compare(first: Side, second: Side) -> dict[str, Any]:
     if not shared:
         raise UserError(
             f"{first.name} and {second.name} have no task in common",
-            "compare folders whose episodes are of the same tasks",
+            "compare folders whose episodes are of the same tasks, with the same texts, questions"
+            " and accepted answers",
         )
     pairs = [(answers[0][key], answers[1][key]) for key in shared]
     named = ((a["cluster"], f"{a['task']}#{a['q']}", a["score"] - b["score"]) for a, b in pairs)
@@ -102,10 +103,12 @@ def compare(first: Side, second: Side) -> dict[str, Any]:
 
 
 def _keyed(rows: Sequence[Row], by_agent: bool) -> Mapping[Key, Row]:
-    """Name answers so that equal names can be compared; several of one task stay apart."""
-    return {
-        (r["set"], r["task"], r["q"], r["rollout"], r["split"] if by_agent else ""): r for r in rows
-    }
+    """Name answers so that equal names can be compared; several of one task stay apart.
+
+    What is asked is part of the name: data that has changed since keeps the names of its tasks.
+    """
+    asked = ("set", "task", "q", "rollout", "question", "gold", "hash")
+    return {(*(r[name] for name in asked), r["split"] if by_agent else ""): r for r in rows}
 
 
 def _pair(a: Row, b: Row) -> dict[str, Any]:

@@ -75,6 +75,7 @@ def rows_of_run(n: int, path: Path, head: Mapping[str, Any]) -> list[Row]:
         "forked": head.get("forked", 0),
         "reward": head["reward"],
         "failure": _failure(head["failure"]),
+        "hash": "",
         "cluster": str(task["meta"].get("cluster", task["meta"].get("item", task["id"]))),
     }
     return _by_question(common, task["questions"], head["answers"], scores_of(head))
@@ -94,6 +95,7 @@ def rows_of_evaluation(n: int, head: Mapping[str, Any], scores: tuple[float, ...
         "reward": None,
         "failure": _failure(head["failure"]),
         "length": head["tokens"],
+        "hash": head["hash"],
         "cluster": str(head["meta"].get("cluster", item)),
     }
     return _by_question(common, head["questions"], head["answers"], scores)
