@@ -41,6 +41,9 @@ def test_answers_are_scored_beside_a_reward():
     [
         (math.nan, "returned nan, which is no finite number"),
         (-math.inf, "returned -inf, which is no finite number"),
+        (-1e308, r"returned -1e\+308, which is no finite number up to 1e\+12"),
+        (10**400, "returned 1000"),
+        (Score(1, {"length": 10**400}), "returned 1000"),
         (Score(1, {"length": math.nan}), "returned nan, which is no"),
         (Score(1, {"length": "long"}), "returned 'long', which is no finite number"),
         (Score(1, contexts=[math.inf, None]), "returned inf, which is no"),

@@ -17,6 +17,8 @@ from recollect.metrics import QuestionScore, share_of
 from recollect.rewards.base import Reward, Score
 from recollect.types import Episode
 
+LARGEST = 1e12
+"""What rewards may come to: squares of far larger ones are infinite, and so is their spread."""
 RewardFunction = Callable[[Episode, Any], Awaitable[Score | float] | Score | float]
 HOW = (
     "write `def name(episode, memory)` that returns a number or a Score, or a frozen dataclass with"
@@ -84,7 +86,7 @@ def _wrong(found: Score, episode: Episode) -> str:
     )
     for value in (*rewards, *found.parts.values()):
         if not _is_finite(value):
-            return f"returned {value!r:.80}, which is no finite number"
+            return f"returned {value!r:.80}, which is no finite number up to {LARGEST:g}"
     for value in shares:
         if math.isnan(share_of(value)):
             return f"returned {value!r:.80} for an answer, not a number from 0 to 1"
@@ -95,7 +97,8 @@ def _wrong(found: Score, episode: Episode) -> str:
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and math.isfinite(value)
+    size: Any = abs(value) if isinstance(value, numbers.Real) else math.inf
+    return bool(size <= LARGEST)
 
 
 def as_score(found: Any, function: Any) -> Score:
@@ -103,7 +106,8 @@ def as_score(found: Any, function: Any) -> Score:
     if isinstance(found, Score):
         return found
     if isinstance(found, numbers.Real):
-        return Score(float(found))
+        number: Any = found
+        return Score(float(number) if _is_finite(number) else number)  # which is refused later
     what = f"the reward returned {found!r:.80}, neither a number nor a Score"
     raise OwnMistake(what, place_of_function(function))
 
