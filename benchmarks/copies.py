@@ -120,9 +120,9 @@ def measure(
 ) -> Measured:
     """Run all tasks twice, as graphs are recorded in the first run; print what the second took."""
     room = int(o.cache_gib * 2**30)
-    policy = PagedPolicy(model, o.concurrency, cache_bytes=room, drafts=guessed, fused=fused)
-    for note in policy.notes:
-        print(note)
+    policy = PagedPolicy(
+        model, o.concurrency, cache_bytes=room, drafts=guessed, fused=fused, say=print
+    )
     busy: list[float] = []
     counted = policy._extender.counted
 

@@ -240,7 +240,8 @@ def test_steps_that_cannot_be_recorded_leave_plain_ones_and_the_same_tokens(copi
     asked = [
         (prompt, Sampling(1 + 6 * i, 1.0, seed=i)) for i, prompt in enumerate(prompts_of(7, seed=6))
     ]
-    policy = policy_of(copier, max_running=4)
+    said: list[str] = []
+    policy = policy_of(copier, max_running=4, say=said.append)
     drafter = policy._extender.drafter
     record, names = drafter.record, []
 
@@ -254,6 +255,7 @@ def test_steps_that_cannot_be_recorded_leave_plain_ones_and_the_same_tokens(copi
     assert_alike(ask(policy, asked), ask(policy_of(copier, 0, max_running=4), asked))
     assert policy._extender.drafter is None
     assert bool(policy._extender.totals["drafted"]) == bool(recorded)
+    assert said == ["no tokens are guessed: such steps cannot be recorded (no memory)"]
 
 
 def test_a_plain_step_in_place_of_drafts_writes_into_its_own_pages_alone(copier):

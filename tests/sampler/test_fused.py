@@ -310,8 +310,9 @@ def test_a_model_that_is_compiled_is_not_compiled_for_nothing(tmp_path):
 
 def test_a_cpu_samples_as_it_did(tmp_path):
     model = loaded(tmp_path)
-    policy = PagedPolicy(model, cache_bytes=1 << 22)
-    assert policy._network is model and not policy._quick and not policy.notes
+    said: list[str] = []
+    policy = PagedPolicy(model, cache_bytes=1 << 22, say=said.append)
+    assert policy._network is model and not policy._quick and not said
     assert picks_off(torch.device("cpu")) == ""
 
 

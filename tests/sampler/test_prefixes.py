@@ -149,7 +149,8 @@ def test_a_sampler_finds_siblings_and_what_they_share_is_the_same(tmp_path, monk
 
 def test_a_step_that_cannot_be_recorded_reads_for_each_from_then_on(tmp_path, monkeypatch):
     model = load_model(ModelConfig(path=str(tiny_model(tmp_path, "llama"))))
-    policy = PagedPolicy(model, cache_bytes=1 << 22, drafts=0)
+    said: list[str] = []
+    policy = PagedPolicy(model, cache_bytes=1 << 22, drafts=0, say=said.append)
     decoder = policy._extender.decoder
     decoder.shared = SharedRows(policy.max_running, 2, model.device)
     asked: list[bool] = []
@@ -164,7 +165,10 @@ def test_a_step_that_cannot_be_recorded_reads_for_each_from_then_on(tmp_path, mo
     replies = run(policy, prompts, temperature=1.0, max_tokens=20)
     assert_alike(replies, run(LocalPolicy(model), prompts, temperature=1.0, max_tokens=20))
     assert decoder.shared is None and asked.count(True) == 1
-    decoder.shared = SharedRows(policy.max_running, 2, model.device)
     note = "siblings' keys are read for each: such steps cannot be recorded (out of resources)"
-    assert policy._extender.record() == [note] and decoder.shared is None
-    assert policy._extender.record() == []
+    assert said == [note]
+    decoder.shared = SharedRows(policy.max_running, 2, model.device)
+    policy._extender.record()
+    assert said == [note, note] and decoder.shared is None
+    policy._extender.record()
+    assert said == [note, note]

@@ -166,6 +166,22 @@ def test_a_step_without_differences_says_so_and_the_run_continues(tmp_path):
     ]
 
 
+def test_what_a_sampler_says_in_a_step_is_said_once(tmp_path, monkeypatch):
+    """It may find at any step that it has to do without something."""
+    generate = Rollouts.generate
+
+    async def noted(self: Rollouts, step: int, *more):
+        if step == 1:
+            self.roles.notes.append("no tokens are guessed")
+        return await generate(self, step, *more)
+
+    monkeypatch.setattr(Rollouts, "generate", noted)
+    watcher = Noting()
+    run_demo(tmp_path, watcher)
+    assert watcher.notes.count("no tokens are guessed") == 1
+    assert sum("TRAINABLE" in note for note in watcher.notes) == 2
+
+
 def run_demo(folder: Path, watcher: Watcher | None = None, **changes) -> list[dict[str, float]]:
     """Train the demo for two small steps; return what was logged."""
     demo = replace(

@@ -109,7 +109,7 @@ async def evaluate(
     Multiples of the distractors are handed to `on_crowd`.
     """
     rollouts = Rollouts.open(config, learns=False)
-    for note in rollouts.roles.notes:
+    for note in rollouts.roles.said():
         watcher.note(note)
     for note in notes_of(config.tasks):
         watcher.note(note)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import torch
@@ -12,6 +11,7 @@ from recollect.models.model import LoadedModel
 from recollect.models.tokenizer import first_line
 from recollect.sampler.dense import LocalPolicy
 from recollect.sampler.dense_cache import keys_of
+from recollect.sampler.graphs import on_stderr
 from recollect.sampler.paged import DRAFTS, PagedPolicy
 from recollect.sampler.serving import ServingPagedPolicy, ServingPolicy
 
@@ -19,11 +19,6 @@ Sampler = LocalPolicy | PagedPolicy
 
 ROPES_THAT_WAIT = ("dynamic", "longrope")
 """Positions whose angles depend on the longest one: the host has to look at them."""
-
-
-def on_stderr(note: str) -> None:
-    """Say a note where nobody else does."""
-    sys.stderr.write(f"recollect: {note}\n")
 
 
 def open_sampler(
@@ -48,12 +43,9 @@ def open_sampler(
         why = "its layers keep keys in different ways, or its positions need the host"
         if can_be_paged(model):
             running = max_running or 1024
-            paged = with_pages(model, running, cache_bytes=room, drafts=drafts)
-            for note in paged.notes:
-                say(note)
+            paged = with_pages(model, running, cache_bytes=room, drafts=drafts, say=say)
             try:
-                for note in paged.rehearse():
-                    say(note)
+                paged.rehearse()
                 return paged
             except UserError:
                 raise

@@ -6,16 +6,20 @@ step and after its last.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from recollect.models.model import LoadedModel
 from recollect.models.tokenizer import first_line
 from recollect.sampler.bursts import Burst, BurstRows, BurstStart, fetched, started
-from recollect.sampler.graphs import Graphs, rounded
+from recollect.sampler.graphs import Graphs, on_stderr, rounded
 from recollect.sampler.history import History
 from recollect.sampler.paged_attention import PagedCache, TokenPlan
 from recollect.sampler.pick import Way, pick
 from recollect.sampler.prefixes import SharedRows, Tiles
+
+UNRECORDED = "such steps cannot be recorded"
 
 
 class Decoder:
@@ -30,6 +34,7 @@ class Decoder:
         history: History | None = None,
         quick: bool = False,
         shared: SharedRows | None = None,
+        say: Callable[[str], None] = on_stderr,
     ) -> None:
         if steps > cache.size:
             raise ValueError("a burst is no longer than a page: padding has one to itself")
@@ -43,6 +48,7 @@ class Decoder:
         """Whether our own kernels pick tokens, where they can."""
         self.shared = shared
         """Where it is put what sequences begin with alike, if that is read once."""
+        self._say = say
         device = cache.device
         self._graphs = Graphs() if device.type == "cuda" else None
         self._rows = rows
@@ -83,18 +89,19 @@ class Decoder:
         if self.shared is None or rows.common is None:
             return None
         tiles = self.shared.find(rows.common, rows.lengths)
-        return None if tiles is None or self.record_shared(size, rows.way) else tiles
+        return tiles if tiles and self.record_shared(size, rows.way) else None
 
-    def record_shared(self, size: int, way: Way) -> str:
+    def record_shared(self, size: int, way: Way) -> bool:
         """Record a step that reads once what is shared; if that fails, say why, and do without."""
         if self.shared is None:
-            return ""
+            return False
         try:
             self.record(size, way, True)
+            return True
         except Exception as error:  # a kernel that this GPU does not take, or no memory for it
             self.shared = None
-            return first_line(error)
-        return ""
+            self._say(f"siblings' keys are read for each: {UNRECORDED} ({first_line(error)})")
+            return False
 
     def record(self, size: int, way: Way, shares: bool = False) -> None:
         """Record a step of this many rows, if steps are recorded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from recollect.models.model import LoadedModel
 from recollect.models.tokenizer import first_line
 from recollect.sampler.bursts import Burst, BurstRows, BurstStart
-from recollect.sampler.decode import Decoder
+from recollect.sampler.decode import UNRECORDED, Decoder
 from recollect.sampler.drafts import Drafter
+from recollect.sampler.graphs import on_stderr
 from recollect.sampler.history import History
 from recollect.sampler.pace import Pace
 from recollect.sampler.paged_attention import PagedCache
@@ -54,6 +56,7 @@ class Extender:
         longest: int,
         quick: bool = False,
         shared: SharedRows | None = None,
+        say: Callable[[str], None] = on_stderr,
     ) -> None:
         staged = BurstRows(rows, max(burst, cache.size), pages, rows, cache.device)
         history, self.drafter = None, None
@@ -61,7 +64,8 @@ class Extender:
             history = History(rows, min(longest, LOOKED_BACK), drafts, cache.device)
             steps = cache.size // (drafts + 1)
             self.drafter = Drafter(model, cache, staged, history, steps, quick)
-        self.decoder = Decoder(model, cache, staged, burst, history, quick, shared)
+        self.decoder = Decoder(model, cache, staged, burst, history, quick, shared, say)
+        self._say = say
         self.pace = Pace()
 
     @property
@@ -74,23 +78,22 @@ class Extender:
         found, self.pace.totals = self.pace.totals, Counter()
         return found
 
-    def record(self) -> list[str]:
-        """Record the smallest steps; return notes on what is done without, if it cannot be."""
+    def record(self) -> None:
+        """Record the smallest steps; what cannot be recorded and is not needed is left out."""
         self.decoder.record(8, "drawn")
-        drafts = self._record_drafts(self.drafter, 1, "drawn", False) if self.drafter else ""
-        shared = self.decoder.record_shared(8, "drawn")
-        notes = {"no tokens are guessed": drafts, "siblings' keys are read for each": shared}
-        return [
-            f"{what}: such steps cannot be recorded ({why})" for what, why in notes.items() if why
-        ]
+        if self.drafter:
+            self._record_drafts(self.drafter, 1, "drawn", False)
+        self.decoder.record_shared(8, "drawn")
 
-    def _record_drafts(self, drafter: Drafter, count: int, way: Way, narrow: bool) -> str:
+    def _record_drafts(self, drafter: Drafter, count: int, way: Way, narrow: bool) -> bool:
+        """Record a step with drafts; if that fails, say why, and guess no more."""
         try:
             drafter.record(count, way, narrow)
-            return ""
+            return True
         except Exception as error:  # a graph cannot hold it, or the GPU has no memory for it
             self.drafter = self.decoder.history = None
-            return first_line(error)
+            self._say(f"no tokens are guessed: {UNRECORDED} ({first_line(error)})")
+            return False
 
     def enter(self, read: Read) -> None:
         """Take in sequences whose prompts were just read."""
@@ -125,7 +128,7 @@ class Extender:
     ) -> Burst:
         """Begin a burst; the newest tokens of the rows `at` are still on the device."""
         if plan.drafts and (drafter := self.drafter):
-            if not self._record_drafts(drafter, len(rows.ids), rows.way, plan.narrow):
+            if self._record_drafts(drafter, len(rows.ids), rows.way, plan.narrow):
                 return drafter.burst(rows, plan.steps, plan.narrow, at, newest)
             # The pages are those that drafts need: a sequence near its end has room for one token.
             rows = replace(rows, uniform=rows.uniform[:1])

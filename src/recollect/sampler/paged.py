@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from recollect.models.transfer import on_device, put
 from recollect.sampler.bursts import Burst
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.extend import Extender, Plan
+from recollect.sampler.graphs import on_stderr
 from recollect.sampler.paged_attention import PagedCache
 from recollect.sampler.paged_requests import NONE, PagedRequest, Read, checked
 from recollect.sampler.pages import Pages
@@ -54,20 +55,22 @@ class PagedPolicy:
         burst: int = BURST,
         drafts: int = DRAFTS,
         fused: bool = True,
+        say: Callable[[str], None] = on_stderr,
     ) -> None:
+        """`say` is told why tokens cost more than they could, if they do."""
         self.model = model
         self.max_running = max_running
         self.prefill_tokens = prefill_tokens
         self._copy = SamplerCopy.of(model) if model.half and model.device.type == "cuda" else None
         self._network, self._quick = self._copy.model if self._copy else model, False
         shared: SharedRows | None = None
-        self.notes: list[str] = []
-        """Why tokens cost more than they could, if they do."""
         if fused and self._copy:
             from recollect.sampler.fused_trial import tried
 
             works = tried(self._network)
-            self._network, self._quick, self.notes = works.network, works.quick, works.notes
+            self._network, self._quick = works.network, works.quick
+            for note in works.notes:
+                say(note)
             if works.shares:
                 asking, asked, _width = head_shape(model.network.config)
                 shared = SharedRows(max_running, asking // asked, model.device)
@@ -79,16 +82,9 @@ class PagedPolicy:
         room = max_running * (self._longest // PAGE + 2)
         self._reader = Prefill(self._network, self._cache, max_running, prefill_tokens, room)
         self._extender = Extender(
-            self._network,
-            self._cache,
-            max_running,
-            room,
-            burst,
-            drafts,
-            self._longest,
-            self._quick,
-            shared,
-        )
+            self._network, self._cache, max_running, room, burst, drafts, self._longest,
+            self._quick, shared, say,
+        )  # fmt: skip
         self._rows = Rows(max_running, self._longest // PAGE + 2, PAGE)
         self._ends = set(model.tokenizer.end_ids)
         self._numbers = itertools.count()
@@ -126,11 +122,11 @@ class PagedPolicy:
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
 
-    def rehearse(self) -> list[str]:
-        """Record the smallest steps, which may fail; return notes on those it can do without."""
+    def rehearse(self) -> None:
+        """Record the smallest steps, which may fail; those it can do without are left out."""
         with on_device(self.model.device), torch.inference_mode():
             self._reader.record(1)
-            return self._extender.record()
+            self._extender.record()
 
     def counts(self) -> Counter[str]:
         """Count, since this was last asked, the model's steps and the tokens that these gave."""

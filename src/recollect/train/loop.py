@@ -67,7 +67,7 @@ async def train(
 
     Setting `stop.soon` ends the run after its present step, as the first Ctrl-C does.
     """
-    for note in (*rollouts.roles.notes, *rollouts.config.notes):
+    for note in (*rollouts.roles.said(), *rollouts.config.notes):
         watcher.note(note)
     try:
         return await _train(rollouts, run, watcher, stop)
@@ -144,6 +144,8 @@ async def _train(rollouts: Rollouts, run: Run, watcher: Watcher, stop: Stop | No
             if validates:
                 metrics |= await measure(rollouts, run, watcher, step)
                 clock.lap("validation")
+            for note in rollouts.roles.said():
+                watcher.note(note)
             metrics |= report.call_metrics(rollouts.roles.failed_calls())
             metrics |= report.sampler_metrics(rollouts.roles.sampled())
             run.log(step, metrics | clock.times)

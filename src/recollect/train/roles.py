@@ -37,7 +37,7 @@ class Roles:
     trained: LoadedModel | None
     """None if all roles are fixed."""
     notes: list[str]
-    """One line for every role, and what else a person should know."""
+    """One line for every role, and what else a person should know; see `said`."""
     samplers: list[Sampler] = field(default_factory=list)
     snapshot: Snapshot | None = None
     """What samples in place of the model that learns, where both are at work at once."""
@@ -122,6 +122,11 @@ class Roles:
     def window(self) -> int:
         """Tokens that every model's context holds."""
         return min(model.window for model in self.models.values())
+
+    def said(self) -> list[str]:
+        """Return the notes since this was last asked; a sampler may have one at any step."""
+        found, self.notes[:] = self.notes[:], []
+        return found
 
     def refresh(self) -> None:
         """Let samplers work with the weights as they are now: some keep copies of their own."""
