@@ -62,7 +62,7 @@ async def try_out(
 
 
 def try_metrics(setup: Setup, asked: Iterable[str]) -> None:
-    """Refuse a metric that there is not, and one of the user's own that fails on a right answer."""
+    """Refuse an unknown metric, and one of the user's own that fails on a right answer."""
     check_metrics(setup.primary.values())
     own = dict.fromkeys(n for n in (*asked, *setup.primary.values()) if is_named(str(n)))
     families = setup.grid.families.values()

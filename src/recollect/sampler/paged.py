@@ -57,7 +57,7 @@ class PagedPolicy:
         fused: bool = True,
         say: Callable[[str], None] = on_stderr,
     ) -> None:
-        """`say` is told why tokens cost more than they could, if they do."""
+        """`say` gets a note on why tokens cost more than they could, if they do."""
         self.model = model
         self.max_running = max_running
         self.prefill_tokens = prefill_tokens
