@@ -138,13 +138,17 @@ class Browser:
         self.driver.get(url)
 
     def wait(self, css: str, text: str = "", seconds: float = 8.0) -> Any:
-        """Return the first element that a selector finds, once it has some text."""
+        """Return the first element that a selector finds, once it has some text.
+
+        What is drawn again while it is looked at is looked up again.
+        """
+        from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.support.ui import WebDriverWait
 
         def found(_driver: Any) -> Any:
             return next((e for e in self.all(css) if text in e.text), None)
 
-        return WebDriverWait(self.driver, seconds, 0.05).until(
+        return WebDriverWait(self.driver, seconds, 0.05, [StaleElementReferenceException]).until(
             found, f"no {css} with {text!r} in:\n{self.text()[:2000]}"
         )
 
