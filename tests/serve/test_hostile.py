@@ -20,6 +20,7 @@ from tests.support.tiny import tiny_model
 from tests.support.warm import Warm
 
 SECONDS = 8.0
+ATTACKS = 10
 TRIES = 3
 """Other work on the machine may take its time once or twice; a server that stalls always does."""
 
@@ -38,7 +39,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Probe, Probe]:
         for _ in range(TRIES):
             alone, attacked = soak(url, process.pid, SECONDS, attackers=2, window=4096, quiet=1.0)
             assert process.poll() is None
-            if answers_at_once(attacked) and chats_in_time(alone, attacked):
+            quick = answers_at_once(attacked) and chats_in_time(alone, attacked)
+            if quick and sum(attacked.attacked.values()) > ATTACKS:
                 break
     finally:
         process.kill()
@@ -69,7 +71,7 @@ def test_a_short_chat_takes_at_most_about_twice_as_long(seen):
 def test_the_same_chat_is_answered_the_same_and_nothing_in_the_server_fails(seen):
     alone, attacked = seen
     assert len(alone.said) == 1 and attacked.said == alone.said
-    assert sum(attacked.attacked.values()) > 10
+    assert sum(attacked.attacked.values()) > ATTACKS
     assert not [status for status in attacked.attacked if status >= 500]
 
 
