@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +26,11 @@ AGENTS = ("agent", "render", "policy")
 """Boundaries inside which the time is the agent's; a policy marks its own."""
 FOREIGN = ("aiohttp", "grpc", "httpcore", "httpx", "openai", "ray", "requests", "urllib3")
 """Packages whose errors tell of a network or another process, though they are no OSError."""
+
+
+def on_stderr(note: str) -> None:
+    """Say a note where nobody else does."""
+    sys.stderr.write(f"recollect: {note}\n")
 
 
 class UserError(Exception):

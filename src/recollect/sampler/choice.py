@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import torch
 
-from recollect.errors import UserError
+from recollect.errors import UserError, on_stderr
 from recollect.models.model import LoadedModel
 from recollect.models.tokenizer import first_line
 from recollect.sampler.dense import LocalPolicy
 from recollect.sampler.dense_cache import keys_of
-from recollect.sampler.graphs import on_stderr
 from recollect.sampler.paged import DRAFTS, PagedPolicy
 from recollect.sampler.serving import ServingPagedPolicy, ServingPolicy
 

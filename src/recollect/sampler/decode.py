@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import torch
 
+from recollect.errors import on_stderr
 from recollect.models.model import LoadedModel
 from recollect.models.tokenizer import first_line
 from recollect.sampler.bursts import Burst, BurstRows, BurstStart, fetched, started
-from recollect.sampler.graphs import Graphs, on_stderr, rounded
+from recollect.sampler.graphs import Graphs, rounded
 from recollect.sampler.history import History
 from recollect.sampler.paged_attention import PagedCache, TokenPlan
 from recollect.sampler.pick import Way, pick

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from recollect.errors import on_stderr
 from recollect.models.model import LoadedModel
 from recollect.models.tokenizer import first_line
 from recollect.sampler.bursts import Burst, BurstRows, BurstStart
 from recollect.sampler.decode import UNRECORDED, Decoder
 from recollect.sampler.drafts import Drafter
-from recollect.sampler.graphs import on_stderr
 from recollect.sampler.history import History
 from recollect.sampler.pace import Pace
 from recollect.sampler.paged_attention import PagedCache

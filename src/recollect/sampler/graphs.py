@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable
 
 import numpy as np
 import torch
-
-
-def on_stderr(note: str) -> None:
-    """Say a note where nobody else does."""
-    sys.stderr.write(f"recollect: {note}\n")
 
 
 class Graphs:

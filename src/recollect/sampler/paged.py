@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from recollect.concurrency.many import running_task
+from recollect.errors import on_stderr
 from recollect.models.copies import SamplerCopy
 from recollect.models.model import LoadedModel
 from recollect.models.transfer import on_device, put
 from recollect.sampler.bursts import Burst
 from recollect.sampler.dense_cache import keys_of
 from recollect.sampler.extend import Extender, Plan
-from recollect.sampler.graphs import on_stderr
 from recollect.sampler.paged_attention import PagedCache
 from recollect.sampler.paged_requests import NONE, PagedRequest, Read, checked
 from recollect.sampler.pages import Pages
