@@ -23,6 +23,7 @@ from recollect.chat.chat import Chats, ContextFull, Model
 from recollect.chat.rendering import Renderer
 from recollect.errors import UserError
 from recollect.memory.passages import packed_sentences, sentences
+from recollect.memory.store import Store
 from recollect.metrics import SCORES
 from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.answers import AnswerReward
@@ -307,6 +308,70 @@ def test_rag_by_vectors(mode: str) -> None:
     opened = Resources(open_embedder=lambda: letters)
     assert replace(agent, embed=None).bind(opened) == agent
     assert replace(agent, mode="bm25", embed=None).bind(opened).embed is None
+
+
+class Made(Sequence):
+    """Chunks that are made when they are read, as those of long texts are."""
+
+    def __init__(self, texts: Sequence[str], broken: int | None = None) -> None:
+        self.texts, self.broken, self.made = texts, broken, 0
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, i):
+        if i == self.broken:
+            raise OSError("the text is gone")
+        self.made += 1
+        return self.texts[i]
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_siblings_read_and_embed_a_text_once_and_change_their_own_memory(listed: bool) -> None:
+    embedded: list[str] = []
+
+    async def embed(texts: Sequence[str], kind: str = "document") -> np.ndarray:
+        embedded.extend(texts)
+        await asyncio.sleep(0)
+        return await letters(texts)
+
+    agent = RagAgent("hybrid", chunk_size=None, top_k=2, embed=embed)
+    made = Made(FACTS)
+    own = replace(facts("Who sold the violin?"), chunks=list(FACTS) if listed else made)
+    model = Model(ScriptedPolicy(TOKENIZER, lambda prompt: prompt), Renderer(TOKENIZER))
+
+    async def siblings() -> list[tuple[list[str], Store]]:
+        memories = [agent.new_memory(own) for _ in range(4)]
+        speakers = {"memory": model, "answer": model}
+        runs = [agent.run(replace(own, chunks=list(FACTS) if listed else made),
+                          Chats(speakers, (i,)), memory)
+                for i, memory in enumerate(memories)]  # fmt: skip
+        return list(zip(await asyncio.gather(*runs), memories, strict=True))
+
+    found = asyncio.run(siblings())
+    assert sorted(embedded) == sorted([*FACTS, own.questions[0].text])
+    assert made.made == (0 if listed else len(FACTS))
+    alone = asyncio.run(siblings())  # nothing is kept when all have ended
+    assert len(embedded) == 2 * (len(FACTS) + 1)
+    assert [answers for answers, _ in found] == [answers for answers, _ in alone]
+    first, *others = (memory for _, memory in found)
+    first.delete("memory_1")
+    assert all(len(memory) == len(FACTS) and len(memory.ops) == len(FACTS) for memory in others)
+
+
+def test_a_text_that_cannot_be_read_fails_all_who_wait_for_it() -> None:
+    agent = RagAgent(chunk_size=None)
+    own = replace(facts("Who sold the violin?"), chunks=Made(FACTS, broken=2))
+    model = Model(ScriptedPolicy(TOKENIZER, lambda prompt: prompt), Renderer(TOKENIZER))
+
+    async def siblings() -> list[object]:
+        runs = [agent.run(own, Chats({"memory": model, "answer": model}, (i,)),
+                          agent.new_memory(own)) for i in range(3)]  # fmt: skip
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    gone, *others = asyncio.run(siblings())
+    assert isinstance(gone, OSError)
+    assert all(isinstance(e, RuntimeError) and "another episode" in str(e) for e in others)
 
 
 # --- what scripted readers score ------------------------------------------------------------------

@@ -2,20 +2,24 @@
 
 The index is the episode's memory: it grows as the text is read and holds nothing that comes later
 than the question. No model is asked while it is built, but vectors are where the mode wants them.
+Episodes of one text that run at the same time read, embed and search it once for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
+from weakref import WeakValueDictionary
 
-from recollect.agents.reading import ask, from_text, is_due, room_for_text, tokenizer_of, windows
+from recollect.agents.reading import ask, from_text, room_for_text, tokenizer_of, windows
 from recollect.agents.resources import Resources
 from recollect.bounds import FROM_0, FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Tokenizer
+from recollect.concurrency.many import Once
 from recollect.errors import UserError
 from recollect.foreign import storable
 from recollect.memory.corpus import Corpus
@@ -26,6 +30,48 @@ from recollect.memory.store import Embed, Hit, Store
 from recollect.types import Question, Task
 
 GAP = "\n\n"
+AT_ONCE = 32
+"""Passages that are indexed before other episodes run: a long text takes seconds."""
+
+
+class Reading:
+    """A text on its way into an index, for one episode or for all that read it at the same time."""
+
+    def __init__(
+        self, index: Store, task: Task, pieces: Iterable[tuple[list[str], int]], by_words: bool
+    ) -> None:
+        self.index = index
+        self.task = task
+        self.found: Once[tuple[object, ...], list[int]] = Once()
+        """The tokens that a question is answered from."""
+        self._by_words = by_words
+        self._read = -1
+        self._steps = self._added(pieces)
+
+    async def read_to(self, chunk: int) -> None:
+        """Index everything to the end of a chunk, in turns with whoever else waits for it."""
+        while self._read < chunk:
+            for _ in range(AT_ONCE):
+                read = next(self._steps, None)
+                if read is None:
+                    raise RuntimeError("the text could not be indexed, see another episode of it")
+                self._read = read
+                if read >= chunk:
+                    break
+            if self._by_words:
+                self.index.index_words()
+            await asyncio.sleep(0)
+
+    def _added(self, pieces: Iterable[tuple[list[str], int]]) -> Iterator[int]:
+        """Add passage after passage; yield up to which chunk the text is then read."""
+        read = -1
+        for passages, end in pieces:
+            for passage in filter(None, passages):
+                self.index.add(passage)
+                yield read
+            read = end
+            yield read
+        yield sys.maxsize  # the last chunks may be empty
 
 
 @dataclass(frozen=True)
@@ -49,6 +95,10 @@ class RagAgent:
     """Passages that are shown before and after each that is found."""
     embed: Embed | None = field(default=None, repr=False)
     """The embedder for dense and hybrid search; `bind` fills it in."""
+    _readings: WeakValueDictionary[object, Reading] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False, compare=False
+    )
+    """Texts that are being read, each for as long as an episode of it runs."""
 
     def __post_init__(self) -> None:
         names = ("chunk_size", "top_k", "max_context_tokens", "max_answer_tokens")
@@ -75,18 +125,34 @@ class RagAgent:
 
     async def run(self, task: Task, chats: Chats, memory: Store) -> list[str]:
         """Index the text, asking each question at its position."""
-        tokenizer = tokenizer_of(chats, "memory")
-        pending = dict(enumerate(task.questions))
+        last = len(task.chunks) - 1
+        due: dict[int, dict[int, Question]] = {last: {}}
+        for i, q in enumerate(task.questions):
+            end = last if q.position is None else min(q.position, last)
+            due.setdefault(end, {})[i] = q
+        reading = self._reading(task, tokenizer_of(chats, "memory"), memory, shared=len(due) == 1)
         answers: dict[int, str] = {}
-        for passages, read in self._pieces(task, tokenizer):
-            for passage in filter(None, passages):
-                memory.add(passage)
-                await self._breathe(memory)
-            due = {i: q for i, q in pending.items() if is_due(q, read)}
-            answers |= await self._ask(due, chats, memory)
-            pending = {i: q for i, q in pending.items() if i not in due}
-        answers |= await self._ask(pending, chats, memory)
+        for end in sorted(due):
+            await reading.read_to(end)
+            memory.become(reading.index)
+            answers |= await self._ask(due[end], chats, reading)
         return [answers[i] for i in range(len(task.questions))]
+
+    def _reading(self, task: Task, tokenizer: Tokenizer, memory: Store, shared: bool) -> Reading:
+        """Begin to read a text, or join an episode that does, if nothing is asked on the way."""
+
+        def begin(index: Store) -> Reading:
+            return Reading(index, task, self._pieces(task, tokenizer), self.mode != "dense")
+
+        if not shared:
+            return begin(memory)
+        # Episodes have lists of their own; other texts are made as they are read, and are the same.
+        text = tuple(task.chunks) if isinstance(task.chunks, list) else id(task.chunks)
+        key = (task.id, text, id(tokenizer), id(asyncio.get_running_loop()))
+        reading = self._readings.get(key)
+        if reading is None:
+            reading = self._readings[key] = begin(self.new_memory(task))
+        return reading
 
     def _pieces(self, task: Task, tokenizer: Tokenizer) -> Iterator[tuple[list[str], int]]:
         """Yield passages in the order of the text, and the last chunk that is then read."""
@@ -100,28 +166,28 @@ class RagAgent:
                 last = passages.pop() + GAP
             yield [*passages, last], number
 
-    async def _breathe(self, memory: Store) -> None:
-        """Index a bit at a time and let other episodes run: a long text takes seconds."""
-        if len(memory) % 32 == 0:
-            if self.mode != "dense":
-                memory.index_words()
-            await asyncio.sleep(0)
-
     async def _ask(
-        self, questions: dict[int, Question], chats: Chats, memory: Store
+        self, questions: dict[int, Question], chats: Chats, reading: Reading
     ) -> dict[int, str]:
-        found = {i: await self._passages(q, chats, memory) for i, q in questions.items()}
+        found = {i: await self._passages(q, chats, reading) for i, q in questions.items()}
         return await ask(
             chats, questions, lambda i, q: from_text(q, found[i]), self.max_answer_tokens
         )
 
-    async def _passages(self, question: Question, chats: Chats, memory: Store) -> list[int]:
+    async def _passages(self, question: Question, chats: Chats, reading: Reading) -> list[int]:
         """Return the tokens of what a question is answered from."""
         tokenizer = tokenizer_of(chats, "answer")
         room = room_for_text(chats.model("answer"), question, self.max_answer_tokens)
-        hits = await memory.search(question.text, self.top_k, self.mode) if len(memory) else []
-        show = self._whole if self.sentences else self._cut
-        return show(hits, min(room, self.max_context_tokens), tokenizer, memory)
+        most = min(room, self.max_context_tokens)
+
+        async def found() -> list[int]:
+            index = reading.index
+            hits = await index.search(question.text, self.top_k, self.mode) if len(index) else []
+            show = self._whole if self.sentences else self._cut
+            return show(hits, most, tokenizer, index)
+
+        asked = (question.text, len(reading.index), most, id(tokenizer))
+        return await reading.found.get(asked, found)
 
     def _cut(
         self, hits: Sequence[Hit], left: int, tokenizer: Tokenizer, memory: Store

@@ -191,12 +191,20 @@ class Store:
 
     def fork(self) -> Self:
         """Return an independent copy; it costs as much as there are edits."""
-        self._check_open()
         other = self._fresh()
-        other.ops = list(self.ops)
-        other._edits, other._graves = self._edits.copy(), dict(self._graves)
-        other._next = self._next
+        other.become(self)
         return other
+
+    def become(self, other: Store) -> None:
+        """Take over all edits of another store over the same base; later ones are not shared."""
+        other._check_open()
+        self._check_open()
+        if other.corpus.fingerprint != self.corpus.fingerprint:
+            raise ValueError("a store can only become one over the same base")
+        if other is not self:
+            self.ops[:] = other.ops
+            self._edits, self._graves = other._edits.copy(), dict(other._graves)
+            self._next = other._next
 
     def diff(self, earlier: Store | None = None) -> Diff:
         """Compare with an earlier state over the same base, or with the base itself."""
