@@ -35,12 +35,15 @@ from benchmarks.chronicle_plan import (
     parts,
     seeded,
     trained_agents,
+    turns,
 )
 from benchmarks.squad import RECOLLECT, run, shared_gpu
 
 WARM_UP = (sys.executable, "-m", "benchmarks.chronicle_warm_up")
 PERFECT = (sys.executable, "-m", "benchmarks.chronicle_perfect")
 TABLE = (sys.executable, "-m", "benchmarks.chronicle_table")
+Run = tuple[str, int]
+"""An agent and a seed."""
 
 
 async def apart(o: argparse.Namespace, work: Coroutine[None, None, None]) -> bool:
@@ -54,7 +57,9 @@ async def apart(o: argparse.Namespace, work: Coroutine[None, None, None]) -> boo
     return worked
 
 
-async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: object) -> None:
+async def measure(
+    o: argparse.Namespace, folder: Path, asked: str, memory: bool, *arguments: object
+) -> None:
     """Evaluate at every length and the control, side by side, each part whole or not at all."""
 
     async def part(name: str, sets: str, n: int) -> None:
@@ -71,7 +76,9 @@ async def measure(o: argparse.Namespace, folder: Path, asked: str, *arguments: o
             )  # fmt: skip
         await run(folder / f"{name}-scores.log", *TABLE, out, o.tokens)
 
-    ended = await asyncio.gather(*(part(*own) for own in parts(o, asked)), return_exceptions=True)
+    ended = await asyncio.gather(
+        *(part(*own) for own in parts(o, asked, memory)), return_exceptions=True
+    )
     if failed := [error for error in ended if isinstance(error, Exception)]:
         raise ExceptionGroup("some parts failed", failed)
 
@@ -104,7 +111,7 @@ async def measure_run(o: argparse.Namespace, name: str, agent: Trained, seed: in
     if (folder / "done").exists():
         return
     own = ("--agents", folder / "chronicle", "--no-closed-book", "--first-seed", seed)
-    await measure(o, folder, agent.asked, *own)
+    await measure(o, folder, agent.asked, name in chronicle_table.MEMORIES, *own)
     for heavy in ("model", "checkpoints"):
         shutil.rmtree(folder / "chronicle" / heavy, ignore_errors=True)
     (folder / "done").touch()
@@ -130,7 +137,8 @@ async def untrained(
     book = ("--closed-book",) if closed_book else ("--no-closed-book",)
     chosen = ("--agents", *named.values(), "--model", model, "--first-seed", seed)
     agent = (*chosen, *limits, *book, *same)
-    await measure(o, o.out / f"{name}-{seed}", asked, *agent)
+    memory = any(own in chronicle_table.MEMORIES for own in agents)
+    await measure(o, o.out / f"{name}-{seed}", asked, memory, *agent)
 
 
 async def warmed(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> None:
@@ -150,9 +158,8 @@ async def warm_up(o: argparse.Namespace, name: str, model: Path, *arguments: obj
         )  # fmt: skip
 
 
-async def warm_ups(o: argparse.Namespace) -> None:
-    """Teach the forms that are used: of chronicles, and from there of baselines and BABILong."""
-    await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
+async def other_warm_ups(o: argparse.Namespace) -> None:
+    """Teach the forms of baselines and of BABILong, each from the warm-up for chronicles."""
     starts = {agent.start for agent in trained_agents(o).values()}
     if BASELINE_WARM_UP in starts or "bounds" in o.parts:
         agents = ("--agents", "rag", "full_context", "rag_window", "--shares", 1, 0.25, 0.125)
@@ -180,32 +187,42 @@ async def perfect(o: argparse.Namespace, seed: int) -> None:
     await run(log, *PERFECT, "--model", o.model, "--out", o.out, *lengths, *sizes)
 
 
-def divide(o: argparse.Namespace, kept: int) -> None:
+def divide(o: argparse.Namespace, wanted: int) -> None:
     """Divide the GPU, of which a program takes about 13 GiB, into places.
 
-    Those kept for training never wait for programs that measure, unless there is but one.
+    Those kept for training never wait for programs that measure, unless there is but one. They are
+    as many as wanted, but a third is left for measuring.
     """
-    o.kept, o.turn, o.training = kept, asyncio.Lock(), asyncio.Semaphore(kept)
-    left = o.at_once - kept
+    o.kept = min(wanted, max(1, 2 * o.at_once // 3))
+    o.turn, o.training = asyncio.Lock(), asyncio.Semaphore(o.kept)
+    left = o.at_once - o.kept
     o.places = asyncio.Semaphore(left) if left > 0 else o.training
 
 
 async def everything(o: argparse.Namespace) -> None:
     """Do all that is missing: the warm-ups, then every agent and seed, side by side on the GPU."""
-    await warm_ups(o)
-    trained = trained_agents(o)
-    most = max(agent.seeds * agent.places for agent in trained.values())
-    divide(o, max(1, min(most, o.at_once - 1)) if "trained" in o.parts else 0)
-    seeds = max(agent.seeds for agent in trained.values()) if "perfect" in o.parts else 0
+    known = trained_agents(o)
+    trained = {name: agent for name, agent in known.items() if name not in o.not_trained}
+    most = max((sum(trained[n].seeds * trained[n].places for n in own) for own in turns(trained)),
+               default=0)  # fmt: skip
+    divide(o, most if "trained" in o.parts else 0)
+    seeds = max(agent.seeds for agent in known.values()) if "perfect" in o.parts else 0
     # Outside of the group: what fails without a GPU does not stop what needs one.
     readers = [asyncio.create_task(perfect(o, seed)) for seed in range(seeds)]
+    await warm_up(o, "warm", o.model, "--tasks", o.warm_up, "--lr", o.warm_lr)
+    first, last = before_reward(known)
     async with asyncio.TaskGroup() as measured:
+        for own in first if "warmed" in o.parts else ():
+            measured.create_task(apart(o, warmed(o, own[0], known[own[0]], own[1])))
+        async with o.training if o.kept else o.places:
+            await other_warm_ups(o)
         if "babilong" in o.parts:
             measured.create_task(apart(o, babilong(o)))
             await asyncio.sleep(0)
-        await train_all(o, trained, measured)
-        for _ in range(o.kept if o.places is not o.training else 0):
-            o.places.release()
+        if "trained" in o.parts:
+            await train_all(o, trained, measured)
+            for _ in range(o.kept if o.places is not o.training else 0):
+                o.places.release()
         asked = f"chronicle:{','.join(KNOWN)}"
         # What comes out of weights that know no form is long, and worth little beyond 1x.
         near = argparse.Namespace(**vars(o) | {"lengths": (1,), "longest": 0, "control": False})
@@ -213,28 +230,36 @@ async def everything(o: argparse.Namespace) -> None:
             taught = o.out / BASELINE_WARM_UP
             measured.create_task(apart(o, untrained(near, "bounds", taught, asked, "oracle")))
         if "before" in o.parts:
-            plain = [name for name in trained if name not in EVALUATED_AS]
+            plain = [name for name in known if name not in EVALUATED_AS]
             measured.create_task(apart(o, untrained(near, "before", o.model, asked, *plain)))
+        for own in last if "warmed" in o.parts else ():
+            measured.create_task(apart(o, warmed(o, own[0], known[own[0]], own[1])))
     await asyncio.gather(*readers)
+
+
+def before_reward(known: dict[str, Trained]) -> tuple[list[Run], list[Run]]:
+    """Return the agents and seeds to measure before reward: memories, then baselines."""
+    runs = list(seeded(known))
+    return ([own for own in runs if own[0] in chronicle_table.MEMORIES],
+            [own for own in runs if own[0] not in chronicle_table.MEMORIES])  # fmt: skip
 
 
 async def train_all(
     o: argparse.Namespace, trained: dict[str, Trained], measured: asyncio.TaskGroup
 ) -> None:
-    """Train one agent after the other, all seeds side by side, and measure each beside the next.
+    """Train turn after turn, all seeds side by side, and measure each beside what is trained next.
 
-    Updates of one program hold up every single token of another, so that agents take turns.
+    The first seed of every agent of a turn begins before the second of any.
     """
-    for name in trained:
-        runs = [(o, own, trained[own], seed) for own, seed in seeded(trained) if own == name]
-        worked = [False] * len(runs)
-        if "trained" in o.parts:
-            worked = await asyncio.gather(*(apart(o, train(*own)) for own in runs))
-        for own, is_trained in zip(runs, worked, strict=True):
-            if is_trained:
-                measured.create_task(apart(o, measure_run(*own)))
-            if "warmed" in o.parts:
-                measured.create_task(apart(o, warmed(*own)))
+    for turn in turns(trained):
+        own = [run for run in seeded(trained) if run[0] in turn]
+        own.sort(key=lambda run: run[1])
+
+        async def both(name: str, seed: int) -> None:
+            if await apart(o, train(o, name, trained[name], seed)):
+                measured.create_task(apart(o, measure_run(o, name, trained[name], seed)))
+
+        await asyncio.gather(*(both(*run) for run in own))
         await asyncio.sleep(0)
 
 

@@ -90,14 +90,31 @@ def flags(settings: dict[str, Any]) -> Iterator[str]:
             yield str(value)
 
 
-def parts(o: argparse.Namespace, asked: str) -> Iterator[tuple[str, str, int]]:
-    """Yield the evaluations of an agent, the longest first: a name, the tasks, how many of each."""
+def parts(o: argparse.Namespace, asked: str, memory: bool) -> Iterator[tuple[str, str, int]]:
+    """Yield the evaluations of an agent, the longest first: a name, the tasks, how many of each.
+
+    The short lengths share a program, as its start takes longer than they do. Of the order of the
+    pages only a memory can tell.
+    """
     if o.longest:
         yield "longest", f"{asked}@{o.longest}", o.longest_tasks
-    for times in sorted(o.lengths, reverse=True):
-        yield f"{times}x", f"{asked}@{times * o.tokens}", o.n if times <= 8 else o.far
-    if o.control and asked.startswith("chronicle"):
+    for times in sorted((own for own in o.lengths if own > 8), reverse=True):
+        yield f"{times}x", f"{asked}@{times * o.tokens}", o.far
+    if near := ",".join(str(times * o.tokens) for times in o.lengths if times <= 8):
+        yield "near", f"{asked}@{near}", o.n
+    if o.control and memory and asked.startswith("chronicle"):
         yield "shuffled", f"{asked}@{2 * o.tokens}#shuffled", o.n
+
+
+def turns(trained: dict[str, Trained]) -> list[list[str]]:
+    """Return the agents that are trained side by side, in order.
+
+    An update of one program holds up every single token of another, so that memories, which say
+    much, are trained one by one; baselines say one thing in an episode.
+    """
+    memories = [[name] for name in trained if trained[name].start == "warm"]
+    baselines = [name for name in trained if trained[name].start != "warm"]
+    return [*memories, baselines] if baselines else memories
 
 
 def seeded(trained: dict[str, Trained]) -> Iterator[tuple[str, int]]:
@@ -113,7 +130,9 @@ def parse(description: str | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", type=Path, help="holds babilong/, to measure it too")
     parser.add_argument("--minutes", type=float, help="stop after this time, and pack")
-    parser.add_argument("--agents", nargs="+", default=AGENTS[:4], choices=AGENTS)
+    parser.add_argument("--agents", nargs="+", default=AGENTS[:5], choices=AGENTS)
+    parser.add_argument("--not-trained", nargs="*", default=(), choices=AGENTS,
+                        help="of these: only measured before reward")  # fmt: skip
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="of the plan")
     numbers = {
         "steps": 25, "tasks": 64, "group": 8, "tokens": 4096, "n": 86, "far": 43,

@@ -6,9 +6,12 @@ Made from scores.jsonl alone: one line an answer. Knows nothing of how episodes 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from math import hypot
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from recollect.evaluation.records import Record
 from recollect.evaluation.scoring import score_record
 from recollect.metrics import cluster_scores, mean_interval, paired_p_value, share_interval
 from recollect.metrics.pairs import holm
+from recollect.metrics.statistics import wilson
 from recollect.tasks.lengths import parse_length
 from recollect.view.causes import CAUSES
 from recollect.view.evaluations import EvaluationSource
@@ -175,6 +179,14 @@ def comparisons(cells: Cells) -> list[Comparison]:
     return compared(cells, pairs, HEADLINE)
 
 
+def unrewarded(cells: Cells) -> list[Comparison]:
+    """Compare memories before reward with trained baselines, where no trained memory is there."""
+    if any(agent in MEMORIES for agent, _, _ in cells):
+        return []
+    pairs = [(ours + WARMED, theirs) for ours in MEMORIES for theirs in BASELINES]
+    return compared(cells, pairs, HEADLINE)
+
+
 def rewarded(cells: Cells) -> list[Comparison]:
     """Compare every trained agent with itself before, on the same tasks; p-values are Holm's."""
     pairs = [(agent, agent + WARMED) for agent in (*MEMORIES, *BASELINES)]
@@ -205,6 +217,42 @@ def compared(
     ]
     adjusted = holm([row[-1][3] for row in found])
     return [(*row[:4], (*row[4][:3], p)) for row, p in zip(found, adjusted, strict=True)]
+
+
+_PUBLISHED = re.compile(r"(\d\.\d{3}) \[\d\.\d{3}, \d\.\d{3}\] n=(\d+)")
+
+
+def published(page: str) -> dict[tuple[str, str, str], tuple[int, int]]:
+    """Read the table of accuracies of a page: how many answers were right, of how many."""
+    lines = takewhile(str.strip, page.partition("### Accuracy\n\n")[2].splitlines())
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return {
+        (agent, kind, length): (round(float(own[1]) * int(own[2])), int(own[2]))
+        for kind, agent, *shown in rows[2:]
+        for length, cell in zip(rows[0][2:], shown, strict=True)
+        if (own := _PUBLISHED.fullmatch(cell))
+    }
+
+
+def beside(cells: Cells, page: str) -> list[str]:
+    """Compare trained memories that a page has with trained baselines that were measured later.
+
+    Not paired, as the page keeps no single answers: Newcombe's interval of a difference.
+    """
+    lines = ["| kind | length | | difference |", "|---|---|---|---|"]
+    for (ours, kind, length), (right, n) in published(page).items():
+        if ours not in MEMORIES or length not in HEADLINE:
+            continue
+        for theirs in BASELINES:
+            if (theirs, kind, length) not in cells:
+                continue
+            share, (low, high) = right / n, wilson(right, n)
+            other, less, more = accuracy(cells[theirs, kind, length])
+            down, up = hypot(share - low, more - other), hypot(high - share, other - less)
+            gap = share - other
+            figures = f"{gap:+.3f} [{gap - down:+.3f}, {gap + up:+.3f}]"
+            lines.append(f"| {kind} | {length} | {ours} - {theirs} | {figures} |")
+    return lines
 
 
 def successes(cells: Cells) -> list[str]:
@@ -244,6 +292,7 @@ def markdown(out: Path) -> str:
     lines += perfect(cells)
     for title, tested in (
         ("Comparisons, corrected", comparisons(cells)),
+        ("Memories before reward beside trained baselines, corrected", unrewarded(cells)),
         ("What reward added, corrected", rewarded(cells)),
         ("What reward added, kinds together, corrected", rewarded(together(cells))),
     ):

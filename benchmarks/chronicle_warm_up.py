@@ -43,7 +43,7 @@ def warm_up(
         left = (len(taught) - at) / len(taught)
         trainer.optimiser.config = replace(optim, lr=o.lr * min(1.0, 2 * left))
         metrics = trainer.update(taught[at : at + o.batch])
-        if at // o.batch % 20 == 0:
+        if at // o.batch % 100 == 0:  # as many are asked as are learned from in ten batches
             said = f"{at:6} lessons, {perf_counter() - began:.0f} s"
             loss_now = f"loss {metrics['train/entropy']:.3f}"
             print(f"{said}, {loss_now}; {known(trainer, asked)}", flush=True)

@@ -343,6 +343,28 @@ def test_a_trained_agent_is_compared_with_itself_before_on_the_tasks_of_its_seed
     )
 
 
+def test_baselines_measured_later_stand_beside_the_memory_of_a_page(tmp_path):
+    page = (
+        "## Results\n\n### Accuracy\n\n| kind | agent | 1x | 8x | hazard |\n|---|---|---|---|---|\n"
+        "| overwrite | gated | 0.900 [0.1, 0.9] n=40 | 0.800 [0.652, 0.895] n=40 | 0.1 |\n"
+        "| overwrite | rag |  | 0.100 [0.040, 0.231] n=40 |  |\n\n### More\n\n| x | y |\n"
+    )
+    assert chronicle_table.published(page) == {
+        ("gated", "overwrite", "8x"): (32, 40),
+        ("rag", "overwrite", "8x"): (4, 40),
+    }
+    for name in ("rag", "gated_warmed"):
+        share = {"rag": 0.25, "gated_warmed": 0.5}[name]
+        own = [row(name.partition("_")[0], 0, i, float(i < 40 * share)) for i in range(40)]
+        write(tmp_path, f"{name}-0", "8x", own)
+    cells = chronicle_table.cells_of(list(chronicle_table.rows(tmp_path)))
+    [line] = chronicle_table.beside(cells, page)[2:]
+    # Newcombe's interval of 32 of 40 against 10 of 40, worked out by hand from Wilson's two.
+    assert line == "| overwrite | 8x | gated - rag | +0.550 [+0.338, +0.694] |"
+    [before] = chronicle_table.unrewarded(cells)
+    assert before[2:4] == ("gated before reward", "rag") and before[4][0] == pytest.approx(0.25)
+
+
 def test_comparisons_are_corrected_for_their_number(tmp_path):
     made_up(tmp_path, {"1x": 1, "8x": 0.5, "16x": 0.5, "32x": 0.5}, dict.fromkeys(
         ("1x", "8x", "16x", "32x"), 0.4))  # fmt: skip
@@ -399,11 +421,15 @@ def test_every_agent_of_the_plan_is_trained_on_what_it_is_measured_on(tmp_path, 
     options = chronicle_plan.parse(chronicle.__doc__)
     assert options.more == ["--optim.eps", "1"]
     found = chronicle_plan.trained_agents(options)
-    assert list(found) == ["gated", "rag", "rag_window", "full_context"]
+    assert list(found) == ["gated", "rag", "rag_window", "full_context", "rag_hybrid"]
     assert {agent.asked for agent in found.values()} == {"chronicle:overwrite,count,two-hop"}
-    parts = {name: (sets, n) for name, sets, n in chronicle_plan.parts(options, "chronicle:count")}
+    both = [{name: (sets, n)
+             for name, sets, n in chronicle_plan.parts(options, "chronicle:count", memory)}
+            for memory in (True, False)]  # fmt: skip
+    parts, baselines = both
+    assert baselines == {name: own for name, own in parts.items() if name != "shuffled"}
     assert next(iter(parts)) == "longest"
-    assert parts["1x"] == ("chronicle:count@4096", 86)
+    assert parts["near"] == ("chronicle:count@4096,32768", 86)
     assert parts["32x"] == ("chronicle:count@131072", 43)
     assert parts["shuffled"] == ("chronicle:count@8192#shuffled", 86)
     assert parts["longest"][0] == "chronicle:count@1000000"
@@ -422,10 +448,10 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", words)
     asyncio.run(chronicle.everything(chronicle_plan.parse(chronicle.__doc__)))
     commands = Counter(word for words in asked for word in words if word in ("train", "eval"))
-    agents, seeds, lengths = 4, 2, 4
+    agents, seeds, lengths = 5, 2, 4  # the longest, 32x, 16x, near; a memory's control as well
     each = agents * seeds
-    measured = each * (lengths + 2) + each * (lengths + 1) + 3 + 2  # BABILong; bounds and before
-    assert commands == {"train": each, "eval": measured}
+    measured = each * lengths + seeds + each * (lengths - 1) + seeds  # trained, and before that
+    assert commands == {"train": each, "eval": measured + 3 + 2}  # BABILong; bounds and before
     for words in asked:
         if "eval" in words and "--set" in words:
             named = words[words.index("--agents") + 1 : words.index("--model")]
@@ -433,7 +459,7 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
             of = {own.partition(".")[0] for own in sets if not own.startswith("--")}
             assert of <= set(named)
     wide = [words for words in asked if "rag.max_context_tokens=7000" in words]
-    assert len(wide) == seeds * (lengths + 1) and all("rag_window" not in own for own in wide)
+    assert len(wide) == seeds * (lengths - 1) and all("rag_window" not in own for own in wide)
     readers = [words for words in asked if "benchmarks.chronicle_perfect" in words]
     assert [words[words.index("--seeds") + 1] for words in readers] == ["0", "1"]
     kept = [words for words in asked if "full_context" in words and "train" in words]
@@ -444,6 +470,9 @@ def test_the_whole_plan_asks_for_what_is_there(tmp_path, monkeypatch):
              for words in asked if "train" in words}  # fmt: skip
     starts = {name: Path(path).relative_to(tmp_path).name for name, path in begun.items()}
     baselines = dict.fromkeys(("rag", "full_context"), "warm-baselines")
+    order = [words[words.index("--folder") + 1] for words in asked if "train" in words]
+    assert [Path(path).name for path in order[:2]] == ["gated-0", "gated-1"]
+    assert {Path(path).name[-1] for path in order[2 : 2 + agents - 1]} == {"0"}
     assert starts == {"gated": "warm", **baselines}
     taught = [words[words.index("--out") + 1] for words in asked if "--answer" in words]
     assert [Path(path).name for path in taught] == ["warm", "warm-baselines", "warm-babilong"]
@@ -464,7 +493,22 @@ def test_a_reader_that_fails_stops_nothing_else_and_is_not_forgotten(tmp_path, m
     monkeypatch.setattr(sys, "argv", ["x", "--model", "m", "--out", str(tmp_path), "--seeds", "1"])
     with pytest.raises(RuntimeError, match="no tokenizer"):
         asyncio.run(chronicle.everything(chronicle_plan.parse(chronicle.__doc__)))
-    assert len(trained) == 4 == len(list(tmp_path.glob("*/done")))
+    assert len(trained) == 5 == len(list(tmp_path.glob("*/done")))
+
+
+def test_what_is_not_trained_is_measured_before_reward_all_the_same(tmp_path, monkeypatch):
+    done: list[str] = []
+
+    async def noted_down(log: Path, *command: object) -> None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        done.extend(f"{word} {log.parent.name}" for word in command if word in ("train", "eval"))
+
+    monkeypatch.setattr(chronicle, "run", noted_down)
+    words = ["x", "--model", "m", "--out", str(tmp_path), "--agents", "gated", "rag", "--seeds",
+             "1", "--not-trained", "gated", "--parts", "trained", "warmed"]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", words)
+    asyncio.run(chronicle.everything(chronicle_plan.parse(chronicle.__doc__)))
+    assert {*done} == {"train rag-0", "eval rag-0", "eval rag_warmed-0", "eval gated_warmed-0"}
 
 
 def test_each_agent_may_have_its_own_number_of_seeds(monkeypatch):
