@@ -39,6 +39,8 @@ needs_minilm = pytest.mark.skipif(
 class Fake:
     """Hashes words; refuses some texts; counts its calls."""
 
+    batch_size = 64
+
     def __init__(self, bad: str = "", nothing: str = "") -> None:
         self.id = "fake@1"
         self.bad, self.nothing = bad, nothing
@@ -385,3 +387,17 @@ def test_how_a_model_pools_is_read_from_its_folder(tmp_path):
     settings(folder, modules_json=[*kinds, {"path": "2_Dense", "type": "a.Dense"}])
     with pytest.raises(UserError, match="Dense"):
         Pooling.read(folder)
+
+
+def test_an_embedder_says_how_many_texts_it_takes_and_what_keeps_it_from_working():
+    class Closed(Fake):
+        @property
+        def batch_size(self):
+            raise UserError("the device is gone", "plug it in")
+
+    fake = Fake()
+    fake.batch_size = 3
+    asyncio.run(LiveEmbedder(fake)([f"text {i}" for i in range(7)]))
+    assert [len(call) for call in fake.calls] == [3, 3, 1]
+    with pytest.raises(UserError, match="the device is gone"):
+        asyncio.run(LiveEmbedder(Closed())(["text"]))

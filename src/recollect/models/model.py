@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
+from recollect.concurrency.threads import share_interpreter
 from recollect.config.engine import LoraConfig, ModelConfig
 from recollect.errors import UserError
 from recollect.models import attention
@@ -138,6 +139,8 @@ def load_model(config: ModelConfig) -> LoadedModel:
     if config.threads:
         torch.set_num_threads(config.threads)
     device = find_device(config.device)
+    if device.type == "cuda":  # where a thread that updates waits for little else
+        share_interpreter()
     tokenizer = load_tokenizer(folder)
     with loading(folder):
         network: Any = AutoModelForCausalLM.from_pretrained(

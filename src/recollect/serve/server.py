@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from recollect.concurrency.threads import share_interpreter
 from recollect.foreign import one_line
 from recollect.models.model import LoadedModel
 from recollect.runs.stopping import status_of
@@ -48,9 +48,7 @@ def run_server(config: ServeConfig) -> int:
 
 def loaded(source: ModelSource, config: ServeConfig) -> LoadedModel:
     """Load a model to be served by this process."""
-    # Torch gives the interpreter away with every operation, and would wait this long to get it back
-    # while another thread reads a request.
-    sys.setswitchinterval(0.0001)
+    share_interpreter()  # with the threads that read requests
     model = source.load(config.device, config.threads, config.dtype)
     gc.collect()
     gc.freeze()  # what was loaded stays: looking through it again would hold up everybody

@@ -24,6 +24,10 @@ class Embedder(Protocol):
     def id(self) -> str:
         """Names the model and its weights: vectors under one id can be compared."""
 
+    @property
+    def batch_size(self) -> int:
+        """How many texts it should be given at once."""
+
     async def embed(self, texts: Sequence[str], kind: Kind = "document") -> np.ndarray:
         """Return one row per text, of any length but zero."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class EndpointEmbedder:
     """Put before what is sought, for models that want it."""
     timeout: float = 60.0
     retries: int = 4
+    batch_size: ClassVar[int] = 64
 
     @property
     def id(self) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recollect.concurrency.threads import share_interpreter
 from recollect.errors import UserError
 from recollect.files import loads, refuse_pickles
 from recollect.memory.embeddings.base import Kind
@@ -101,6 +102,11 @@ class FolderEmbedder:
         name = "all-MiniLM-L6-v2" if self.name == MINILM else Path(self.name).name
         return f"{name}@{digest.hexdigest()[:12]}"
 
+    @property
+    def batch_size(self) -> int:
+        """A GPU takes as long for many short texts as for a few."""
+        return 256 if self._device.type == "cuda" else 64
+
     async def embed(self, texts: Sequence[str], kind: Kind = "document") -> np.ndarray:
         """Embed texts in a thread, so that other episodes continue."""
         return await asyncio.to_thread(self._embed, list(texts), kind)
@@ -117,6 +123,7 @@ class FolderEmbedder:
         except ImportError:
             raise UserError("embedding with a local model needs transformers", _EXTRA) from None
         transformers_logging.disable_progress_bar()  # ours is the one to watch
+        share_interpreter()
         refuse_pickles(self.folder)
         try:
             tokenizer = AutoTokenizer.from_pretrained(

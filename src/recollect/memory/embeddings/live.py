@@ -30,12 +30,13 @@ class LiveEmbedder:
         self,
         embedder: Embedder,
         cache: EmbeddingCache | None = None,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         keep: int = 20_000,
     ) -> None:
         self.embedder = embedder
         self.cache = cache
         self.batch_size = batch_size
+        """How many texts are embedded at once; the embedder's own where it is not given."""
         self.keep = keep
         """Vectors held in memory, the longest unused given up first."""
         self.batches = 0
@@ -46,6 +47,8 @@ class LiveEmbedder:
     async def __call__(self, texts: Sequence[str], kind: Kind = "document") -> np.ndarray:
         """Return the unit vectors of texts, float32 [n, d]."""
         with boundary("embedder"):
+            if self.batch_size is None:
+                self.batch_size = self.embedder.batch_size  # which opens its device
             rows = [self._known((text, kind)) for text in texts]
             lacking = [text for text, row in zip(texts, rows, strict=True) if row is None]
             awaited = [self._ask((text, kind)) for text in lacking]
@@ -77,11 +80,11 @@ class LiveEmbedder:
 
     async def _work(self) -> None:
         await asyncio.sleep(0)  # whoever is ready to run now joins the first batch
-        waiting = self._waiting
+        waiting, size = self._waiting, self.batch_size or 1
         while kind := next((kind for kind, asked in waiting.items() if asked), None):
-            alike = sorted(islice(waiting[kind], _ALIKE * self.batch_size), key=len)
-            for start in range(0, len(alike), self.batch_size):
-                await self._batch(alike[start : start + self.batch_size], kind, waiting[kind])
+            alike = sorted(islice(waiting[kind], _ALIKE * size), key=len)
+            for start in range(0, len(alike), size):
+                await self._batch(alike[start : start + size], kind, waiting[kind])
 
     async def _batch(self, texts: list[str], kind: Kind, waiting: _Waiting) -> None:
         self.batches += 1
