@@ -49,7 +49,7 @@ class Reading:
         self._steps = self._added(pieces)
 
     async def read_to(self, chunk: int) -> None:
-        """Index everything to the end of a chunk, in turns with whoever else waits for it."""
+        """Index everything to the end of a chunk, in turns with its siblings."""
         while self._read < chunk:
             for _ in range(AT_ONCE):
                 read = next(self._steps, None)
