@@ -4,7 +4,8 @@
 
 writes docs/images/chronicle-*.svg, and into docs/results/chronicle.md between its two marks; a page
 that is not there yet is made. Needs scores.jsonl, films.jsonl and metrics.jsonl alone, or the carry
-folder of another machine in a folder of its own: runs/there/carry/part-000, ...
+folder of another machine in a folder of its own: runs/there/carry/part-000, ... With a third word,
+the name of another page, what was measured is compared with the memory of chronicle.md.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from recollect.foreign import for_markdown, one_line
 from recollect.runs.run import read_records
 
 BEGIN, END = "<!-- made by benchmarks.chronicle_page -->", "<!-- until here -->"
+FIRST = "chronicle"
+"""The page with the plan and the memory."""
 TRAINED = (*table.MEMORIES, *table.BASELINES)
 SHORT = ("1x", "8x", "16x", "32x", "longest")
 KINDS = ("overwrite", "two-hop", "count")
@@ -37,16 +40,18 @@ REPLY = 400
 """Characters of a reply or a page that are shown."""
 
 
-def write(out: Path, docs: Path) -> Path:
+def write(out: Path, docs: Path, name: str = FIRST) -> Path:
     """Write pictures and page; return where the page is."""
-    images, page = docs / "images", docs / "results" / "chronicle.md"
+    images, page = docs / "images", docs / "results" / f"{name}.md"
     for folder in (images, page.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    drawn = {"chronicle-learning.svg": learning(out), "chronicle-lengths.svg": lengths(out)}
-    for name, svg in drawn.items():
+    drawn = {f"{name}-learning.svg": learning(out), f"{name}-lengths.svg": lengths(out)}
+    for file, svg in drawn.items():
         if svg:
-            (images / name).write_text(svg)
-    made = "\n".join([BEGIN, "", *sections(out, [name for name in drawn if drawn[name]]), "", END])
+            (images / file).write_text(svg)
+    pictures = [file for file in drawn if drawn[file]]
+    first = "" if name == FIRST else page.with_name(f"{FIRST}.md").read_text()
+    made = "\n".join([BEGIN, "", *sections(out, pictures, first), "", END])
     old = page.read_text() if page.exists() else f"{BEGIN}\n{END}\n"
     before, begun, rest = old.partition(BEGIN)
     _, ended, after = rest.partition(END)
@@ -56,15 +61,23 @@ def write(out: Path, docs: Path) -> Path:
     return page
 
 
-def sections(out: Path, pictures: Sequence[str]) -> Iterator[str]:
-    """Yield everything that is known, section by section."""
+def sections(out: Path, pictures: Sequence[str], first: str) -> Iterator[str]:
+    """Yield everything that is known, section by section; `first` has the memory, if not this."""
+    cells = table.cells_of(list(table.rows(out)))
+    memory = any(agent.removesuffix(table.WARMED) in table.MEMORIES for agent, _, _ in cells)
     yield from ("### In short", "", short(out), "")
     yield re.sub(r"^## ", "### ", table.markdown(out), flags=re.M)
-    yield from ("", "### Where memories go wrong", "", WHERE, "", losses(out), "", "### Curves", "")
+    if first:
+        yield from ("", "### Beside the trained memory", "", *table.beside(cells, first))
+    if memory:
+        yield from ("", "### Where memories go wrong", "", WHERE, "", losses(out))
+    yield from ("", "### Curves", "")
     for name in pictures:
         told = "over the steps of training" if "learning" in name else "over the length"
         yield from (f"![Accuracy {told}](../images/{name})", "")
     yield from (held_out(out), "", rewards(out), "") if training(out) else ()
+    if not memory:
+        return
     yield from ("### By seed", "", by_seed(out), "")
     yield from ("### Films", "", RULE, "")
     for found in chosen(out):
@@ -312,7 +325,7 @@ def _line(text: str) -> str:
 
 
 if __name__ == "__main__":
-    run = Path(sys.argv[1])
+    run, *to = map(Path, sys.argv[1:3])
     unpack(run)
-    written = write(run, Path(sys.argv[2]) if len(sys.argv) > 2 else run / "page")
+    written = write(run, *(to or [run / "page"]), *sys.argv[3:4])
     print(f"{short(run)}\n\n{losses(run)}\n\n{written}")

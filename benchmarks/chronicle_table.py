@@ -303,7 +303,8 @@ def markdown(out: Path) -> str:
         for kind, length, ours, theirs, (mean, low, high, p) in tested:
             figures = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] | {p:.4f}"
             lines.append(f"| {kind} | {length} | {ours} - {theirs} | {figures} |")
-    lines += ["", "## Success", "", *successes(cells)]
+    if any(agent in MEMORIES for agent, _, _ in cells):
+        lines += ["", "## Success", "", *successes(cells)]
     known = {key: own for key, own in cells.items() if key[0] in MEMORIES and key[2] in KEPT}
     if known:
         lines += ["", "## Why answers are wrong", ""]

@@ -226,6 +226,23 @@ def test_a_page_keeps_what_people_wrote(carried, tmp_path):
     assert page.read_text() == "# No place\n"
 
 
+def test_the_page_of_baselines_is_what_was_kept_of_them(tmp_path):
+    results = ROOT / "docs" / "results"
+    shutil.copytree(results / "kept" / "chronicle-baselines", tmp_path / "run" / "carry")
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    for name in ("chronicle", "chronicle-baselines"):
+        shutil.copy(results / f"{name}.md", tmp_path / "docs" / "results")
+    chronicle_carry.unpack(tmp_path / "run")
+    made = chronicle_page.write(tmp_path / "run", tmp_path / "docs", "chronicle-baselines")
+    assert made.read_text() == (results / "chronicle-baselines.md").read_text()
+    for kind in ("learning", "lengths"):
+        picture = Path("images") / f"chronicle-baselines-{kind}.svg"
+        kept = results.parent / picture
+        assert (tmp_path / "docs" / picture).read_bytes() == kept.read_bytes()
+    said = made.read_text()
+    assert "### Films" not in said and "### Success" not in said
+
+
 def test_a_long_film_is_cut_but_for_its_ends_and_its_turn():
     frames = [{"page": 2 * i, "told": "", "said": "yes", "memory": f"a: {i}", "changed": True,
                "should": "a: 0" if i >= 20 else ""} for i in range(1, 41)]  # fmt: skip
