@@ -6,9 +6,11 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakValueDictionary
 
 from recollect.agents.base import (
     Agent,
@@ -58,6 +60,10 @@ class Rollout:
     timeout: float | None = None
     """Seconds before an episode counts as failed. A reply of a model that learns is still awaited,
     for as long again."""
+
+    _readings: WeakValueDictionary[Hashable, Any] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -124,7 +130,13 @@ class Rollout:
         """
         started = time.perf_counter()
         asked = len(task.questions)
-        chats = Chats(self.models, (*key, task.id, rollout), replayed=replayed, questions=asked)
+        chats = Chats(
+            self.models,
+            (*key, task.id, rollout),
+            replayed=replayed,
+            questions=asked,
+            readings=self._readings,
+        )
         episode = Episode(task, rollout, chats.contexts, forked=len(replayed))
         deadline = Deadline(self.timeout)
         learns = any(model.trainable for model in self.models.values())

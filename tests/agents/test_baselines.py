@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import pickle
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -21,7 +23,9 @@ from recollect.agents.resources import Resources
 from recollect.agents.templates import BOXED
 from recollect.chat.chat import Chats, ContextFull, Model
 from recollect.chat.rendering import Renderer
+from recollect.concurrency.deadlines import waiting
 from recollect.errors import UserError
+from recollect.memory.embeddings.live import LiveEmbedder
 from recollect.memory.passages import packed_sentences, sentences
 from recollect.memory.store import Store
 from recollect.metrics import SCORES
@@ -29,7 +33,7 @@ from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Rollout
 from recollect.tasks.made.recall import Recall
-from recollect.types import Question, Task
+from recollect.types import Episode, Question, Task
 from tests.support.play import TOKENIZER, Played, play
 
 QUESTION = Question("Ann?", ("x",))
@@ -326,52 +330,92 @@ class Made(Sequence):
         return self.texts[i]
 
 
+def siblings(
+    agent: RagAgent, own: Task, count: int = 4, timeout: float | None = None
+) -> list[Episode]:
+    """Run episodes of a task at the same time, whose model repeats its prompt."""
+    model = Model(ScriptedPolicy(TOKENIZER, lambda prompt: prompt), Renderer(TOKENIZER))
+    rollout = Rollout(agent, {"memory": model, "answer": model}, AnswerReward(), timeout=timeout)
+    [group] = asyncio.run(rollout.groups([own], count, (0,)))
+    assert all(e.failure for e in group) or not rollout._readings  # nothing outlives its episodes
+    return group
+
+
 @pytest.mark.parametrize("listed", [True, False])
-def test_siblings_read_and_embed_a_text_once_and_change_their_own_memory(listed: bool) -> None:
+def test_siblings_read_and_embed_a_text_once(listed: bool) -> None:
     embedded: list[str] = []
 
-    async def embed(texts: Sequence[str], kind: str = "document") -> np.ndarray:
-        embedded.extend(texts)
-        await asyncio.sleep(0)
-        return await letters(texts)
+    class Letters:
+        id, batch_size = "letters", 2
 
-    agent = RagAgent("hybrid", chunk_size=None, top_k=2, embed=embed)
+        async def embed(self, texts: Sequence[str], kind: str = "document") -> np.ndarray:
+            embedded.extend(texts)
+            await asyncio.sleep(0)
+            return await letters(texts)
+
+    agent = RagAgent("hybrid", chunk_size=None, top_k=2, embed=LiveEmbedder(Letters()))
     made = Made(FACTS)
     own = replace(facts("Who sold the violin?"), chunks=list(FACTS) if listed else made)
-    model = Model(ScriptedPolicy(TOKENIZER, lambda prompt: prompt), Renderer(TOKENIZER))
-
-    async def siblings() -> list[tuple[list[str], Store]]:
-        memories = [agent.new_memory(own) for _ in range(4)]
-        speakers = {"memory": model, "answer": model}
-        runs = [agent.run(replace(own, chunks=list(FACTS) if listed else made),
-                          Chats(speakers, (i,)), memory)
-                for i, memory in enumerate(memories)]  # fmt: skip
-        return list(zip(await asyncio.gather(*runs), memories, strict=True))
-
-    found = asyncio.run(siblings())
-    assert sorted(embedded) == sorted([*FACTS, own.questions[0].text])
+    gc.disable()  # so that what has ended is gone at once, or never
+    try:
+        group = siblings(agent, own)
+    finally:
+        gc.enable()
     assert made.made == (0 if listed else len(FACTS))
-    alone = asyncio.run(siblings())  # nothing is kept when all have ended
-    assert len(embedded) == 2 * (len(FACTS) + 1)
-    assert [answers for answers, _ in found] == [answers for answers, _ in alone]
-    first, *others = (memory for _, memory in found)
-    first.delete("memory_1")
-    assert all(len(memory) == len(FACTS) and len(memory.ops) == len(FACTS) for memory in others)
+    assert sorted(embedded) == sorted([*FACTS, own.questions[0].text])
+    [alone] = siblings(agent, own, 1)
+    assert [episode.answers for episode in group] == [alone.answers] * 4
+    assert [episode.ops for episode in group] == [alone.ops] * 4
+    assert pickle.loads(pickle.dumps(RagAgent())) == RagAgent()
 
 
-def test_a_text_that_cannot_be_read_fails_all_who_wait_for_it() -> None:
-    agent = RagAgent(chunk_size=None)
-    own = replace(facts("Who sold the violin?"), chunks=Made(FACTS, broken=2))
-    model = Model(ScriptedPolicy(TOKENIZER, lambda prompt: prompt), Renderer(TOKENIZER))
+def test_a_memory_that_was_read_together_is_an_episodes_own() -> None:
+    memories: list[Store] = []
 
-    async def siblings() -> list[object]:
-        runs = [agent.run(own, Chats({"memory": model, "answer": model}, (i,)),
-                          agent.new_memory(own)) for i in range(3)]  # fmt: skip
-        return await asyncio.gather(*runs, return_exceptions=True)
+    @dataclass(frozen=True)
+    class Keeping(RagAgent):
+        def new_memory(self, task: Task) -> Store:
+            memories.append(super().new_memory(task))
+            return memories[-1]
 
-    gone, *others = asyncio.run(siblings())
-    assert isinstance(gone, OSError)
-    assert all(isinstance(e, RuntimeError) and "another episode" in str(e) for e in others)
+    siblings(Keeping(chunk_size=None), facts("Who sold the violin?"))
+    assert len(memories) == 5  # of them one is the index
+
+    async def edited() -> list[int]:
+        shared = memories[0]._fresh()
+        for fact in FACTS:
+            shared.add(fact)
+        first, second = (shared._fresh() for _ in range(2))
+        first.become(shared)
+        second.become(shared)
+        first.delete("memory_1")
+        shared.add("one more")
+        hits = await second.search(FACTS[0], 1, "bm25")
+        assert hits[0].entry.content == FACTS[0]
+        return [len(memory) for memory in (first, second, shared)]
+
+    assert asyncio.run(edited()) == [len(FACTS) - 1, len(FACTS), len(FACTS) + 1]
+
+
+def test_what_keeps_a_shared_text_from_being_read_is_nobodys_fault_of_its_readers() -> None:
+    broken = replace(facts("Who sold the violin?"), chunks=Made(FACTS, broken=2))
+    group = siblings(RagAgent(chunk_size=None), broken)
+    assert [e.failure and e.failure.fault for e in group] == ["environment"] * 4
+    assert all(e.failure and "the text is gone" in e.failure.message for e in group)
+
+
+def test_a_slow_embedder_is_not_the_fault_of_those_who_share_a_search() -> None:
+    embedded: list[str] = []
+
+    async def slow(texts: Sequence[str], kind: str = "document") -> np.ndarray:
+        embedded.extend(texts)
+        with waiting():
+            await asyncio.sleep(30)
+        return await letters(texts)
+
+    agent = RagAgent("dense", chunk_size=None, embed=slow)
+    group = siblings(agent, facts("Who sold the violin?"), timeout=0.2)
+    assert embedded and [e.failure and e.failure.fault for e in group] == ["environment"] * 4
 
 
 # --- what scripted readers score ------------------------------------------------------------------

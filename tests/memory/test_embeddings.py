@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recollect.concurrency.threads import INTERVAL
 from recollect.errors import BoundaryError, UserError
 from recollect.memory.corpus import Corpus
 from recollect.memory.embeddings.base import EmbeddingFailed, unit_vectors
@@ -401,3 +402,23 @@ def test_an_embedder_says_how_many_texts_it_takes_and_what_keeps_it_from_working
     assert [len(call) for call in fake.calls] == [3, 3, 1]
     with pytest.raises(UserError, match="the device is gone"):
         asyncio.run(LiveEmbedder(Closed())(["text"]))
+
+
+def test_a_folder_that_embeds_shares_the_interpreter(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "text"]))
+    transformers.BertTokenizerFast(str(vocabulary)).save_pretrained(tmp_path / "model")
+    config = transformers.BertConfig(
+        vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    transformers.BertModel(config).save_pretrained(tmp_path / "model")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    try:
+        embedder = FolderEmbedder(str(tmp_path / "model"), "cpu")
+        assert embedder.batch_size == 64
+        assert asyncio.run(LiveEmbedder(embedder)(["a text"])).shape == (1, 8)
+        assert sys.getswitchinterval() == pytest.approx(INTERVAL)
+    finally:
+        sys.setswitchinterval(before)

@@ -11,15 +11,14 @@ import asyncio
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Literal
-from weakref import WeakValueDictionary
 
 from recollect.agents.reading import ask, from_text, room_for_text, tokenizer_of, windows
 from recollect.agents.resources import Resources
 from recollect.bounds import FROM_0, FROM_1, check_bounds
 from recollect.chat.chat import Chats
 from recollect.chat.rendering import Tokenizer
-from recollect.concurrency.many import Once
 from recollect.errors import UserError
 from recollect.foreign import storable
 from recollect.memory.corpus import Corpus
@@ -42,36 +41,42 @@ class Reading:
     ) -> None:
         self.index = index
         self.task = task
-        self.found: Once[tuple[object, ...], list[int]] = Once()
+        self.found: dict[tuple[object, ...], list[int]] = {}
         """The tokens that a question is answered from."""
+        self.failed: BaseException | None = None
+        """What kept the text from being read, for all who wait for it."""
         self._by_words = by_words
         self._read = -1
-        self._steps = self._added(pieces)
+        self._steps = added(index, pieces)
 
     async def read_to(self, chunk: int) -> None:
         """Index everything to the end of a chunk, in turns with its siblings."""
         while self._read < chunk:
-            for _ in range(AT_ONCE):
-                read = next(self._steps, None)
-                if read is None:
-                    raise RuntimeError("the text could not be indexed, see another episode of it")
-                self._read = read
-                if read >= chunk:
-                    break
+            if self.failed:
+                raise self.failed
+            try:
+                for read in islice(self._steps, AT_ONCE):
+                    self._read = read
+                    if read >= chunk:
+                        break
+            except BaseException as error:
+                self.failed = error
+                raise
             if self._by_words:
                 self.index.index_words()
             await asyncio.sleep(0)
 
-    def _added(self, pieces: Iterable[tuple[list[str], int]]) -> Iterator[int]:
-        """Add passage after passage; yield up to which chunk the text is then read."""
-        read = -1
-        for passages, end in pieces:
-            for passage in filter(None, passages):
-                self.index.add(passage)
-                yield read
-            read = end
+
+def added(index: Store, pieces: Iterable[tuple[list[str], int]]) -> Iterator[int]:
+    """Add passage after passage to an index; yield up to which chunk the text is then read."""
+    read = -1
+    for passages, end in pieces:
+        for passage in filter(None, passages):
+            index.add(passage)
             yield read
-        yield sys.maxsize  # the last chunks may be empty
+        read = end
+        yield read
+    yield sys.maxsize  # the last chunks may be empty
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,6 @@ class RagAgent:
     """Passages that are shown before and after each that is found."""
     embed: Embed | None = field(default=None, repr=False)
     """The embedder for dense and hybrid search; `bind` fills it in."""
-    _readings: WeakValueDictionary[object, Reading] = field(
-        default_factory=WeakValueDictionary, init=False, repr=False, compare=False
-    )
-    """Texts that are being read, each for as long as an episode of it runs."""
 
     def __post_init__(self) -> None:
         names = ("chunk_size", "top_k", "max_context_tokens", "max_answer_tokens")
@@ -130,7 +131,7 @@ class RagAgent:
         for i, q in enumerate(task.questions):
             end = last if q.position is None else min(q.position, last)
             due.setdefault(end, {})[i] = q
-        reading = self._reading(task, tokenizer_of(chats, "memory"), memory, shared=len(due) == 1)
+        reading = self._reading(task, chats, memory, shared=len(due) == 1)
         answers: dict[int, str] = {}
         for end in sorted(due):
             await reading.read_to(end)
@@ -138,21 +139,21 @@ class RagAgent:
             answers |= await self._ask(due[end], chats, reading)
         return [answers[i] for i in range(len(task.questions))]
 
-    def _reading(self, task: Task, tokenizer: Tokenizer, memory: Store, shared: bool) -> Reading:
+    def _reading(self, task: Task, chats: Chats, memory: Store, shared: bool) -> Reading:
         """Begin to read a text, or join an episode that does, if nothing is asked on the way."""
 
         def begin(index: Store) -> Reading:
-            return Reading(index, task, self._pieces(task, tokenizer), self.mode != "dense")
+            pieces = self._pieces(task, tokenizer_of(chats, "memory"))
+            return Reading(index, task, pieces, self.mode != "dense")
 
         if not shared:
             return begin(memory)
         # Episodes have lists of their own; other texts are made as they are read, and are the same.
         text = tuple(task.chunks) if isinstance(task.chunks, list) else id(task.chunks)
-        key = (task.id, text, id(tokenizer), id(asyncio.get_running_loop()))
-        reading = self._readings.get(key)
-        if reading is None:
-            reading = self._readings[key] = begin(self.new_memory(task))
-        return reading
+        known = chats.readings.get((RagAgent, task.id, text))
+        if not isinstance(known, Reading) or known.failed:
+            known = chats.readings[RagAgent, task.id, text] = begin(self.new_memory(task))
+        return known
 
     def _pieces(self, task: Task, tokenizer: Tokenizer) -> Iterator[tuple[list[str], int]]:
         """Yield passages in the order of the text, and the last chunk that is then read."""
@@ -180,14 +181,13 @@ class RagAgent:
         room = room_for_text(chats.model("answer"), question, self.max_answer_tokens)
         most = min(room, self.max_context_tokens)
 
-        async def found() -> list[int]:
+        asked = (question.text, len(reading.index), most)
+        if asked not in reading.found:
             index = reading.index
             hits = await index.search(question.text, self.top_k, self.mode) if len(index) else []
             show = self._whole if self.sentences else self._cut
-            return show(hits, most, tokenizer, index)
-
-        asked = (question.text, len(reading.index), most, id(tokenizer))
-        return await reading.found.get(asked, found)
+            reading.found.setdefault(asked, show(hits, most, tokenizer, index))
+        return reading.found[asked]
 
     def _cut(
         self, hits: Sequence[Hit], left: int, tokenizer: Tokenizer, memory: Store

@@ -6,7 +6,7 @@ context opened in one episode.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,9 @@ class Chats:
     """The label of the context that replied last."""
     questions: int | None = None
     """How many the task has, if there is a task."""
+    readings: MutableMapping[Hashable, Any] = field(default_factory=dict)
+    """What episodes of one rollout make of their texts once for all of them, without any chance in
+    it; kept while one of them uses it."""
     _unplaced: list[Context] = field(default_factory=list)
 
     def open(

@@ -58,6 +58,7 @@ class Store:
         self._embed = embed
         self._edits = Edits()
         self._graves: dict[int, Tombstone] = {}
+        self._lent = False  # edits and graves may be another store's as well
         self._next = len(corpus) + 1
         self._closed = ""
 
@@ -160,6 +161,9 @@ class Store:
         """
         self._use()
         doing = plan(op, self.get)
+        if self._lent:
+            self._edits, self._graves = self._edits.copy(), dict(self._graves)
+            self._lent = False
         provenance = Provenance(op.kind, op.label, doing.buried)
         written = [self._write(draft, doing.over, provenance) for draft in doing.drafts]
         for id in doing.buried:
@@ -190,7 +194,7 @@ class Store:
         }
 
     def fork(self) -> Self:
-        """Return an independent copy; it costs as much as there are edits."""
+        """Return an independent copy; what is in it is copied when one of both is edited."""
         other = self._fresh()
         other.become(self)
         return other
@@ -203,8 +207,8 @@ class Store:
             raise ValueError("a store can only become one over the same base")
         if other is not self:
             self.ops[:] = other.ops
-            self._edits, self._graves = other._edits.copy(), dict(other._graves)
-            self._next = other._next
+            self._edits, self._graves, self._next = other._edits, other._graves, other._next
+            self._lent = other._lent = True
 
     def diff(self, earlier: Store | None = None) -> Diff:
         """Compare with an earlier state over the same base, or with the base itself."""

@@ -104,7 +104,7 @@ class FolderEmbedder:
 
     @property
     def batch_size(self) -> int:
-        """A GPU takes as long for many short texts as for a few."""
+        """More on a GPU, which is not busy with a few short texts."""
         return 256 if self._device.type == "cuda" else 64
 
     async def embed(self, texts: Sequence[str], kind: Kind = "document") -> np.ndarray:
