@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import sys
 import time
-from itertools import islice
 
 import torch
 
@@ -32,8 +32,13 @@ BUSY = 0.02
 def texts(count: int) -> list[str]:
     """Return so many sentences of chronicles."""
     family = Chronicle(tokens=4096)
-    every = (s for i in range(count) for page in family.task(i).chunks for s in sentences(page))
-    return list(islice(dict.fromkeys(every), count))
+    every = (
+        s for i in itertools.count() for page in family.task(i).chunks for s in sentences(page)
+    )
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[next(every)] = None
+    return list(found)
 
 
 async def seconds(own: list[str], embedder: FolderEmbedder, batch: int, busy: bool) -> float:

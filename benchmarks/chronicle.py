@@ -88,9 +88,10 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
     folder = o.out / f"{name}-{seed}"
     if (folder / "done").exists():
         return
+    places = min(agent.places, o.kept)
     async with contextlib.AsyncExitStack() as taken:
         async with o.turn:  # two that have one place each would wait for ever
-            for _ in range(min(agent.places, o.kept)):
+            for _ in range(places):
                 await taken.enter_async_context(o.training)
         await run(
             folder / "train.log", *RECOLLECT, "train", "chronicle", *agent.tasks, *agent.agent,
@@ -100,7 +101,7 @@ async def train(o: argparse.Namespace, name: str, agent: Trained, seed: int) -> 
             "--optim.warmup-steps", 8, "--negative-weight", o.negative_weight,
             "--rollout.curriculum", *o.curriculum, "--rollout.curriculum-steps", o.curriculum_steps,
             "--val.tasks", o.val, "--val.lengths", 1, "--val.length-tasks", 1, "--test-freq", 10,
-            "--save-freq", 5, "--keep", 1, "--model.cache-gib", agent.places * o.cache_gib,
+            "--save-freq", 5, "--keep", 1, "--model.cache-gib", places * o.cache_gib,
             "--folder", folder, "--token-budget", 1 << 15, *o.more,
         )  # fmt: skip
 

@@ -29,7 +29,6 @@ from recollect.evaluation.records import Record
 from recollect.evaluation.scoring import score_record
 from recollect.metrics import cluster_scores, mean_interval, paired_p_value, share_interval
 from recollect.metrics.pairs import holm
-from recollect.metrics.statistics import wilson
 from recollect.tasks.lengths import parse_length
 from recollect.view.causes import CAUSES
 from recollect.view.evaluations import EvaluationSource
@@ -116,13 +115,18 @@ def _write(path: Path, found: Sequence[Row]) -> None:
 
 
 def rows(out: Path) -> Iterator[dict[str, Any]]:
-    """Read all answers; a trained agent is named by its folder, every seed too."""
+    """Read all answers, each once; a trained agent is named by its folder, every seed too."""
+    seen = set()
     for path in sorted(out.glob(f"*/*/{SCORES}")):
         agent, seed = measured(path.parts[-3])
         for line in path.read_text().splitlines():
             row = json.loads(line)
             known = agent.removesuffix(WARMED) in (*MEMORIES, *BASELINES)
             own = agent if known else f"{row['agent']}, {agent}"
+            key = (own, seed, row["length"], row["item"])
+            if key in seen:  # an evaluation that was divided into other parts before
+                continue
+            seen.add(key)
             yield row | {"agent": own, "seed": seed}
 
 
@@ -219,34 +223,40 @@ def compared(
     return [(*row[:4], (*row[4][:3], p)) for row, p in zip(found, adjusted, strict=True)]
 
 
-_PUBLISHED = re.compile(r"(\d\.\d{3}) \[\d\.\d{3}, \d\.\d{3}\] n=(\d+)")
+_PUBLISHED = re.compile(r"(\d\.\d{3}) \[(\d\.\d{3}), (\d\.\d{3})\] n=\d+(?: f=\d+)?")
 
 
-def published(page: str) -> dict[tuple[str, str, str], tuple[int, int]]:
-    """Read the table of accuracies of a page: how many answers were right, of how many."""
+def published(page: str) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    """Read the table of accuracies of a page: means and their intervals."""
     lines = takewhile(str.strip, page.partition("### Accuracy\n\n")[2].splitlines())
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    return {
-        (agent, kind, length): (round(float(own[1]) * int(own[2])), int(own[2]))
-        for kind, agent, *shown in rows[2:]
-        for length, cell in zip(rows[0][2:], shown, strict=True)
-        if (own := _PUBLISHED.fullmatch(cell))
-    }
+    if not rows:
+        raise SystemExit("the page has no table of accuracies")
+    found = {}
+    for kind, agent, *shown in rows[2:]:
+        for length, cell in zip(rows[0][2:], shown, strict=True):
+            if length == "hazard" or not cell:
+                continue
+            own = _PUBLISHED.fullmatch(cell)
+            if own is None:
+                raise SystemExit(f"the page's accuracy of {agent}, {kind}, {length} is {cell!r}")
+            found[agent, kind, length] = (float(own[1]), float(own[2]), float(own[3]))
+    return found
 
 
 def beside(cells: Cells, page: str) -> list[str]:
     """Compare trained memories that a page has with trained baselines that were measured later.
 
-    Not paired, as the page keeps no single answers: Newcombe's interval of a difference.
+    Newcombe's interval of a difference: not paired, as the page keeps no single answers, and not
+    corrected.
     """
     lines = ["| kind | length | | difference |", "|---|---|---|---|"]
-    for (ours, kind, length), (right, n) in published(page).items():
+    for (ours, kind, length), (share, low, high) in published(page).items():
         if ours not in MEMORIES or length not in HEADLINE:
             continue
         for theirs in BASELINES:
             if (theirs, kind, length) not in cells:
                 continue
-            share, (low, high) = right / n, wilson(right, n)
             other, less, more = accuracy(cells[theirs, kind, length])
             down, up = hypot(share - low, more - other), hypot(high - share, other - less)
             gap = share - other

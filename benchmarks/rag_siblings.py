@@ -35,7 +35,7 @@ def milliseconds(tokenizer: Tokenizer, tokens: int, tasks: int, group: int, seed
     rollout = Rollout(
         AGENT, {"memory": speaker, "answer": speaker}, AnswerReward("boxed_match"), tasks * group
     )
-    asked = [family.task(seed * tasks + i) for i in range(tasks)]
+    asked = [family.task((seed * 100 + group) * tasks + i) for i in range(tasks)]
     began = time.process_time()
     asyncio.run(rollout.groups(asked, group, (seed,)))
     return 1000 * (time.process_time() - began) / (tasks * group)

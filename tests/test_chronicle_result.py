@@ -346,13 +346,16 @@ def test_a_trained_agent_is_compared_with_itself_before_on_the_tasks_of_its_seed
 def test_baselines_measured_later_stand_beside_the_memory_of_a_page(tmp_path):
     page = (
         "## Results\n\n### Accuracy\n\n| kind | agent | 1x | 8x | hazard |\n|---|---|---|---|---|\n"
-        "| overwrite | gated | 0.900 [0.1, 0.9] n=40 | 0.800 [0.652, 0.895] n=40 | 0.1 |\n"
-        "| overwrite | rag |  | 0.100 [0.040, 0.231] n=40 |  |\n\n### More\n\n| x | y |\n"
+        "| overwrite | gated |  | 0.800 [0.652, 0.895] n=40 | 0.1 |\n"
+        "| overwrite | rag |  | 0.100 [0.040, 0.231] n=40 f=2 |  |\n\n### More\n\n| x | y |\n"
     )
     assert chronicle_table.published(page) == {
-        ("gated", "overwrite", "8x"): (32, 40),
-        ("rag", "overwrite", "8x"): (4, 40),
+        ("gated", "overwrite", "8x"): (0.8, 0.652, 0.895),
+        ("rag", "overwrite", "8x"): (0.1, 0.04, 0.231),
     }
+    for odd, why in ((page.replace("0.800 [", "about 0.8 ["), "about 0.8"), ("", "no table")):
+        with pytest.raises(SystemExit, match=why):
+            chronicle_table.published(odd)
     for name in ("rag", "gated_warmed"):
         share = {"rag": 0.25, "gated_warmed": 0.5}[name]
         own = [row(name.partition("_")[0], 0, i, float(i < 40 * share)) for i in range(40)]
@@ -363,6 +366,15 @@ def test_baselines_measured_later_stand_beside_the_memory_of_a_page(tmp_path):
     assert line == "| overwrite | 8x | gated - rag | +0.550 [+0.338, +0.694] |"
     [before] = chronicle_table.unrewarded(cells)
     assert before[2:4] == ("gated before reward", "rag") and before[4][0] == pytest.approx(0.25)
+
+
+def test_an_answer_of_two_parts_counts_once(tmp_path):
+    for part in ("8x", "near"):
+        write(tmp_path, "rag-0", part, [row("rag", 0, i, 1.0) for i in range(40)])
+        path = tmp_path / "rag-0" / part / "scores.jsonl"
+        path.write_text(path.read_text().replace('"length": "near"', '"length": "8x"'))
+    [(key, own)] = chronicle_table.cells_of(list(chronicle_table.rows(tmp_path))).items()
+    assert key == ("rag", "overwrite", "8x") and len(own) == 40
 
 
 def test_comparisons_are_corrected_for_their_number(tmp_path):
