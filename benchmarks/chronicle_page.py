@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import chronicle_table as table
+from benchmarks.chronicle_beside import beside
 from benchmarks.chronicle_carry import unpack
 from benchmarks.chronicle_films import FILMS, REASONS, Film
 from recollect.evaluation.report.charts import Point, Series, chart, standalone
@@ -68,7 +69,7 @@ def sections(out: Path, pictures: Sequence[str], first: str) -> Iterator[str]:
     yield from ("### In short", "", short(out), "")
     yield re.sub(r"^## ", "### ", table.markdown(out), flags=re.M)
     if first:
-        yield from ("", "### Beside the trained memory", "", *table.beside(cells, first))
+        yield from ("", "### Beside the trained memory", "", *beside(cells, first))
     if memory:
         yield from ("", "### Where memories go wrong", "", WHERE, "", losses(out))
     yield from ("", "### Curves", "")

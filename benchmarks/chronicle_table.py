@@ -6,12 +6,9 @@ Made from scores.jsonl alone: one line an answer. Knows nothing of how episodes 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
-from math import hypot
 from pathlib import Path
 from typing import Any
 
@@ -221,48 +218,6 @@ def compared(
     ]
     adjusted = holm([row[-1][3] for row in found])
     return [(*row[:4], (*row[4][:3], p)) for row, p in zip(found, adjusted, strict=True)]
-
-
-_PUBLISHED = re.compile(r"(\d\.\d{3}) \[(\d\.\d{3}), (\d\.\d{3})\] n=\d+(?: f=\d+)?")
-
-
-def published(page: str) -> dict[tuple[str, str, str], tuple[float, float, float]]:
-    """Read the table of accuracies of a page: means and their intervals."""
-    lines = takewhile(str.strip, page.partition("### Accuracy\n\n")[2].splitlines())
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    if not rows:
-        raise SystemExit("the page has no table of accuracies")
-    found = {}
-    for kind, agent, *shown in rows[2:]:
-        for length, cell in zip(rows[0][2:], shown, strict=True):
-            if length == "hazard" or not cell:
-                continue
-            own = _PUBLISHED.fullmatch(cell)
-            if own is None:
-                raise SystemExit(f"the page's accuracy of {agent}, {kind}, {length} is {cell!r}")
-            found[agent, kind, length] = (float(own[1]), float(own[2]), float(own[3]))
-    return found
-
-
-def beside(cells: Cells, page: str) -> list[str]:
-    """Compare trained memories that a page has with trained baselines that were measured later.
-
-    Newcombe's interval of a difference: not paired, as the page keeps no single answers, and not
-    corrected.
-    """
-    lines = ["| kind | length | | difference |", "|---|---|---|---|"]
-    for (ours, kind, length), (share, low, high) in published(page).items():
-        if ours not in MEMORIES or length not in HEADLINE:
-            continue
-        for theirs in BASELINES:
-            if (theirs, kind, length) not in cells:
-                continue
-            other, less, more = accuracy(cells[theirs, kind, length])
-            down, up = hypot(share - low, more - other), hypot(high - share, other - less)
-            gap = share - other
-            figures = f"{gap:+.3f} [{gap - down:+.3f}, {gap + up:+.3f}]"
-            lines.append(f"| {kind} | {length} | {ours} - {theirs} | {figures} |")
-    return lines
 
 
 def successes(cells: Cells) -> list[str]:

@@ -19,6 +19,7 @@ import pytest
 
 from benchmarks import (
     chronicle,
+    chronicle_beside,
     chronicle_carry,
     chronicle_lessons,
     chronicle_pilot,
@@ -349,19 +350,19 @@ def test_baselines_measured_later_stand_beside_the_memory_of_a_page(tmp_path):
         "| overwrite | gated |  | 0.800 [0.652, 0.895] n=40 | 0.1 |\n"
         "| overwrite | rag |  | 0.100 [0.040, 0.231] n=40 f=2 |  |\n\n### More\n\n| x | y |\n"
     )
-    assert chronicle_table.published(page) == {
+    assert chronicle_beside.published(page) == {
         ("gated", "overwrite", "8x"): (0.8, 0.652, 0.895),
         ("rag", "overwrite", "8x"): (0.1, 0.04, 0.231),
     }
     for odd, why in ((page.replace("0.800 [", "about 0.8 ["), "about 0.8"), ("", "no table")):
         with pytest.raises(SystemExit, match=why):
-            chronicle_table.published(odd)
+            chronicle_beside.published(odd)
     for name in ("rag", "gated_warmed"):
         share = {"rag": 0.25, "gated_warmed": 0.5}[name]
         own = [row(name.partition("_")[0], 0, i, float(i < 40 * share)) for i in range(40)]
         write(tmp_path, f"{name}-0", "8x", own)
     cells = chronicle_table.cells_of(list(chronicle_table.rows(tmp_path)))
-    [line] = chronicle_table.beside(cells, page)[2:]
+    [line] = chronicle_beside.beside(cells, page)[2:]
     # Newcombe's interval of 32 of 40 against 10 of 40, worked out by hand from Wilson's two.
     assert line == "| overwrite | 8x | gated - rag | +0.550 [+0.338, +0.694] |"
     [before] = chronicle_table.unrewarded(cells)
