@@ -112,8 +112,8 @@ def turns(trained: dict[str, Trained]) -> list[list[str]]:
     An update of one program holds up every single token of another, so that memories, which say
     much, are trained one by one; baselines say one thing in an episode.
     """
-    memories = [[name] for name in trained if trained[name].start == "warm"]
-    baselines = [name for name in trained if trained[name].start != "warm"]
+    memories = [[name] for name in trained if trained[name].start != BASELINE_WARM_UP]
+    baselines = [name for name in trained if trained[name].start == BASELINE_WARM_UP]
     return [*memories, baselines] if baselines else memories
 
 

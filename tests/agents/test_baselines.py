@@ -331,7 +331,7 @@ class Made(Sequence):
 
 
 def siblings(
-    agent: RagAgent, own: Task, count: int = 4, timeout: float | None = None
+    agent: Agent, own: Task, count: int = 4, timeout: float | None = None
 ) -> list[Episode]:
     """Run episodes of a task at the same time, whose model repeats its prompt."""
     model = Model(ScriptedPolicy(TOKENIZER, lambda prompt: prompt), Renderer(TOKENIZER))
@@ -395,6 +395,23 @@ def test_a_memory_that_was_read_together_is_an_episodes_own() -> None:
         return [len(memory) for memory in (first, second, shared)]
 
     assert asyncio.run(edited()) == [len(FACTS) - 1, len(FACTS), len(FACTS) + 1]
+
+
+def test_agents_of_other_settings_in_one_episode_read_for_themselves() -> None:
+    @dataclass(frozen=True)
+    class Both:
+        """Asks one search after the other."""
+
+        async def run(self, task: Task, chats: Chats, memory: object) -> list[str]:
+            found = []
+            for top_k in (1, 2):
+                agent = RagAgent(chunk_size=None, top_k=top_k)
+                found += await agent.run(task, chats, agent.new_memory(task))
+            return [" / ".join(found)]
+
+    for episode in siblings(Both(), facts("Who sold the violin?")):
+        first, second = episode.answers[0].split(" / ")
+        assert first.count("\n\n") + 1 == second.count("\n\n")
 
 
 def test_what_keeps_a_shared_text_from_being_read_is_nobodys_fault_of_its_readers() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Literal
 
@@ -150,9 +150,11 @@ class RagAgent:
             return begin(memory)
         # Episodes have lists of their own; other texts are made as they are read, and are the same.
         text = tuple(task.chunks) if isinstance(task.chunks, list) else id(task.chunks)
-        known = chats.readings.get((RagAgent, task.id, text))
+        own = [getattr(self, setting.name) for setting in fields(self) if setting.name != "embed"]
+        key = (type(self), *own, id(self.embed), task.id, text)
+        known = chats.readings.get(key)
         if not isinstance(known, Reading) or known.failed:
-            known = chats.readings[RagAgent, task.id, text] = begin(self.new_memory(task))
+            known = chats.readings[key] = begin(self.new_memory(task))
         return known
 
     def _pieces(self, task: Task, tokenizer: Tokenizer) -> Iterator[tuple[list[str], int]]:
@@ -180,7 +182,6 @@ class RagAgent:
         tokenizer = tokenizer_of(chats, "answer")
         room = room_for_text(chats.model("answer"), question, self.max_answer_tokens)
         most = min(room, self.max_context_tokens)
-
         asked = (question.text, len(reading.index), most)
         if asked not in reading.found:
             index = reading.index
