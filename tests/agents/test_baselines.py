@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import pickle
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,10 @@ from recollect.chat.chat import Chats, ContextFull, Model
 from recollect.chat.rendering import Renderer
 from recollect.concurrency.deadlines import waiting
 from recollect.errors import UserError
+from recollect.memory.corpus import Corpus
 from recollect.memory.embeddings.live import LiveEmbedder
+from recollect.memory.entries import Draft
+from recollect.memory.leases import MemoryStoreManager
 from recollect.memory.passages import packed_sentences, sentences
 from recollect.memory.store import Store
 from recollect.metrics import SCORES
@@ -379,7 +383,7 @@ def test_a_memory_that_was_read_together_is_an_episodes_own() -> None:
             return memories[-1]
 
     siblings(Keeping(chunk_size=None), facts("Who sold the violin?"))
-    assert len(memories) == 5  # of them one is the index
+    assert len(memories) == 4
 
     async def edited() -> list[int]:
         shared = memories[0]._fresh()
@@ -414,11 +418,115 @@ def test_agents_of_other_settings_in_one_episode_read_for_themselves() -> None:
         assert first.count("\n\n") + 1 == second.count("\n\n")
 
 
+def test_what_an_agent_of_ones_own_has_in_its_memory_stays_its_own() -> None:
+    numbers = itertools.count(1)
+
+    @dataclass(frozen=True)
+    class Noting(RagAgent):
+        words: list[str] = field(default_factory=lambda: ["violin"])
+
+        async def run(self, task: Task, chats: Chats, memory: Store) -> list[str]:
+            note = memory.add(f"The violin was sold {next(numbers)} times.").content
+            [answer] = await super().run(task, chats, memory)
+            return [str(note in answer and FACTS[2] in answer)]
+
+    @dataclass(frozen=True)
+    class Knowing:
+        """Searches a base of its own beside the text."""
+
+        search: RagAgent
+
+        async def run(self, task: Task, chats: Chats, memory: object) -> list[str]:
+            note = f"The violin was sold {next(numbers)} times."
+            known = Store(Corpus.build("known", [Draft(note)]))
+            [answer] = await self.search.run(task, chats, known)
+            return [str(note in answer and FACTS[2] in answer)]
+
+    for agent in (Noting(chunk_size=None, top_k=2), Knowing(RagAgent(chunk_size=None, top_k=2))):
+        group = siblings(agent, facts("Who sold the violin?"))
+        assert [e.failure or e.answers for e in group] == [["True"]] * 4
+
+
+def test_a_trial_that_is_read_into_is_given_back() -> None:
+    trials = MemoryStoreManager({"known": Corpus.build("known")})
+
+    @dataclass(frozen=True)
+    class Leasing(RagAgent):
+        def new_memory(self, task: Task) -> Store:
+            return trials.open("known")
+
+    group = siblings(Leasing(chunk_size=None), facts("Who sold the violin?"))
+    assert not any(e.failure for e in group)
+    assert (trials.statistics().opened, trials.statistics().live) == (4, 0)
+
+
+def test_siblings_that_read_other_texts_share_none() -> None:
+    search = RagAgent(chunk_size=None)
+
+    @dataclass(frozen=True)
+    class Halves:
+        """Reads both halves of a text by themselves; of the second, siblings may be ahead."""
+
+        async def run(self, task: Task, chats: Chats, memory: object) -> list[str]:
+            found = []
+            for half in (task.chunks[:2], task.chunks[2:]):
+                part = replace(task, chunks=list(half))
+                found += await search.run(part, chats, search.new_memory(part))
+            return [" / ".join(found)]
+
+    for episode in siblings(Halves(), facts("Who sold the violin on that day in the garden?")):
+        first, second = episode.answers[0].split(" / ")
+        assert FACTS[0] in first and FACTS[2] in second and FACTS[2] not in first
+
+
+def test_who_asks_on_the_way_shares_nothing_that_comes_later() -> None:
+    turns, queries = itertools.count(), []
+
+    async def uneven(texts: Sequence[str], kind: str = "document") -> np.ndarray:
+        queries.extend(texts if kind == "query" else [])
+        for _ in range(7 * next(turns) % 30):
+            await asyncio.sleep(0)
+        return await letters(texts)
+
+    asked = Question("What happened on that day?", ("x",), position=0)
+    own = replace(facts(""), questions=(asked, replace(asked, position=None)))
+    for episode in siblings(RagAgent("dense", None, top_k=1, embed=uneven), own):
+        assert FACTS[0] in episode.answers[0] and FACTS[3] in episode.answers[1]
+    assert len(queries) == 8
+
+
+def test_siblings_search_once() -> None:
+    queries: list[str] = []
+
+    async def noted(texts: Sequence[str], kind: str = "document") -> np.ndarray:
+        queries.extend(texts if kind == "query" else [])
+        return await letters(texts)
+
+    siblings(RagAgent("dense", chunk_size=None, embed=noted), facts("Who sold the violin?"))
+    assert len(queries) == 1
+
+
 def test_what_keeps_a_shared_text_from_being_read_is_nobodys_fault_of_its_readers() -> None:
-    broken = replace(facts("Who sold the violin?"), chunks=Made(FACTS, broken=2))
-    group = siblings(RagAgent(chunk_size=None), broken)
-    assert [e.failure and e.failure.fault for e in group] == ["environment"] * 4
-    assert all(e.failure and "the text is gone" in e.failure.message for e in group)
+    long = [*FACTS, *(f"word{i} is here" for i in range(100))]
+    for broken in (2, 80):  # in the first turn, and when all wait
+        own = replace(facts("Who sold the violin?"), chunks=Made(long, broken))
+        group = siblings(RagAgent(chunk_size=None), own)
+        assert [e.failure and e.failure.fault for e in group] == ["environment"] * 4
+        assert all(e.failure and "the text is gone" in e.failure.message for e in group)
+
+
+def test_a_text_that_could_not_be_read_is_tried_again() -> None:
+    class Once(Made):
+        def __getitem__(self, i):
+            try:
+                return super().__getitem__(i)
+            except OSError:
+                self.broken = None
+                raise
+
+    own = replace(facts("Who sold the violin?"), chunks=Once(FACTS, 2))
+    failed, *others = siblings(RagAgent(chunk_size=None), own)
+    assert failed.failure and not any(e.failure for e in others)
 
 
 def test_a_slow_embedder_is_not_the_fault_of_those_who_share_a_search() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
 
@@ -37,12 +37,11 @@ class Reading:
     """A text on its way into an index, for one episode or for all that read it at the same time."""
 
     def __init__(
-        self, index: Store, task: Task, pieces: Iterable[tuple[list[str], int]], by_words: bool
+        self, index: Store, pieces: Iterable[tuple[list[str], int]], by_words: bool
     ) -> None:
         self.index = index
-        self.task = task
-        self.found: dict[tuple[object, ...], list[int]] = {}
-        """The tokens that a question is answered from."""
+        self.found: dict[tuple[str, int], list[int]] = {}
+        """The tokens that a question is answered from, by its text and the size of the index."""
         self.failed: BaseException | None = None
         """What kept the text from being read, for all who wait for it."""
         self._by_words = by_words
@@ -144,17 +143,17 @@ class RagAgent:
 
         def begin(index: Store) -> Reading:
             pieces = self._pieces(task, tokenizer_of(chats, "memory"))
-            return Reading(index, task, pieces, self.mode != "dense")
+            return Reading(index, pieces, self.mode != "dense")
 
-        if not shared:
-            return begin(memory)
+        if not shared or memory.ops or type(memory) is not Store:
+            return begin(memory)  # what an agent of one's own notes or does there is its own
         # Episodes have lists of their own; other texts are made as they are read, and are the same.
+        # An id stands for one object here: whoever holds a reading holds its agent and its text.
         text = tuple(task.chunks) if isinstance(task.chunks, list) else id(task.chunks)
-        own = [getattr(self, setting.name) for setting in fields(self) if setting.name != "embed"]
-        key = (type(self), *own, id(self.embed), task.id, text)
-        known = chats.readings.get(key)
-        if not isinstance(known, Reading) or known.failed:
-            known = chats.readings[key] = begin(self.new_memory(task))
+        key = (id(self), task.id, memory.corpus.fingerprint, text)
+        known: Reading | None = chats.readings.get(key)
+        if known is None or known.failed:
+            known = chats.readings[key] = begin(memory.fork())
         return known
 
     def _pieces(self, task: Task, tokenizer: Tokenizer) -> Iterator[tuple[list[str], int]]:
@@ -179,15 +178,14 @@ class RagAgent:
 
     async def _passages(self, question: Question, chats: Chats, reading: Reading) -> list[int]:
         """Return the tokens of what a question is answered from."""
-        tokenizer = tokenizer_of(chats, "answer")
-        room = room_for_text(chats.model("answer"), question, self.max_answer_tokens)
-        most = min(room, self.max_context_tokens)
-        asked = (question.text, len(reading.index), most)
+        index = reading.index
+        asked = (question.text, len(index))
         if asked not in reading.found:
-            index = reading.index
+            room = room_for_text(chats.model("answer"), question, self.max_answer_tokens)
+            most = min(room, self.max_context_tokens)
             hits = await index.search(question.text, self.top_k, self.mode) if len(index) else []
             show = self._whole if self.sentences else self._cut
-            reading.found.setdefault(asked, show(hits, most, tokenizer, index))
+            reading.found[asked] = show(hits, most, tokenizer_of(chats, "answer"), index)
         return reading.found[asked]
 
     def _cut(
