@@ -293,6 +293,7 @@ def test_a_long_text_is_indexed_bit_by_bit_and_others_go_on() -> None:
         other = asyncio.create_task(beat())
         chats = Chats({"memory": model, "answer": model}, (0,))
         answers = await agent.run(long, chats, agent.new_memory(long))
+        assert not chats.readings
         other.cancel()
         return answers
 

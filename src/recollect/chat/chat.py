@@ -6,9 +6,10 @@ context opened in one episode.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from recollect.chat.messages import Dialogue
 from recollect.chat.policy import Policy, Speaker
@@ -75,7 +76,7 @@ class Chats:
     """The label of the context that replied last."""
     questions: int | None = None
     """How many the task has, if there is a task."""
-    readings: MutableMapping[Hashable, Any] = field(default_factory=dict)
+    readings: WeakValueDictionary[Hashable, Any] = field(default_factory=WeakValueDictionary)
     """What episodes of one rollout make of their texts once for all of them, without any chance in
     it; kept while one of them uses it."""
     _unplaced: list[Context] = field(default_factory=list)

@@ -194,7 +194,7 @@ class Store:
         }
 
     def fork(self) -> Self:
-        """Return an independent copy; what is in it is copied when one of both is edited."""
+        """Return an independent copy; the edits are copied when either of the two is edited."""
         other = self._fresh()
         other.become(self)
         return other
