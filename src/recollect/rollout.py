@@ -183,11 +183,16 @@ class Rollout:
             what = f"the agent {part_name(self.agent)} ended Python ({ending(error)})"
             raise OwnMistake(what, place_of(error)) from error
         except asyncio.CancelledError as error:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
+            if _is_cancelled():
                 raise  # the run's own doing: it was stopped, or its time is over
             what = f"the agent {part_name(self.agent)} awaited something that was cancelled"
             raise OwnMistake(what, place_of(error)) from None
+
+
+def _is_cancelled() -> bool:
+    """Tell whether the task that runs is being cancelled."""
+    current = asyncio.current_task()
+    return current is not None and bool(current.cancelling())
 
 
 def _failure(error: BoundaryError | OutOfTime, deadline: Deadline, finished: bool) -> Failure:

@@ -342,7 +342,8 @@ def siblings(
     model = Model(ScriptedPolicy(TOKENIZER, lambda prompt: prompt), Renderer(TOKENIZER))
     rollout = Rollout(agent, {"memory": model, "answer": model}, AnswerReward(), timeout=timeout)
     [group] = asyncio.run(rollout.groups([own], count, (0,)))
-    assert all(e.failure for e in group) or not rollout._readings  # nothing outlives its episodes
+    unread = any(e.failure and e.failure.kind == "OSError" for e in group)
+    assert unread or not rollout._readings  # nothing outlives its episodes, also if time is over
     return group
 
 
