@@ -522,6 +522,10 @@ def test_what_is_not_trained_is_measured_before_reward_all_the_same(tmp_path, mo
     monkeypatch.setattr(sys, "argv", words)
     asyncio.run(chronicle.everything(chronicle_plan.parse(chronicle.__doc__)))
     assert {*done} == {"train rag-0", "eval rag-0", "eval rag_warmed-0", "eval gated_warmed-0"}
+    done.clear()
+    monkeypatch.setattr(sys, "argv", [*words[:-3], "--parts", "warmed"])
+    asyncio.run(chronicle.everything(chronicle_plan.parse(chronicle.__doc__)))
+    assert {*done} == {"eval rag_warmed-0", "eval gated_warmed-0"}
 
 
 def test_each_agent_may_have_its_own_number_of_seeds(monkeypatch):
