@@ -401,6 +401,8 @@ def test_a_memory_that_was_read_together_is_an_episodes_own() -> None:
         return [len(memory) for memory in (first, second, shared)]
 
     assert asyncio.run(edited()) == [len(FACTS) - 1, len(FACTS), len(FACTS) + 1]
+    with pytest.raises(ValueError, match="same base"):
+        Store(Corpus.build("another")).become(memories[0]._fresh())
 
 
 def test_agents_of_other_settings_in_one_episode_read_for_themselves() -> None:
