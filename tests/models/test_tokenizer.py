@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import decoders
 
 from recollect.models import tokenizer as module
+from recollect.models.spelling import spelling_of
 from recollect.models.tokenizer import HFTokenizer
 from tests.support.tiny import byte_tokenizer
 
@@ -22,7 +24,8 @@ def both(hf) -> tuple[HFTokenizer, HFTokenizer]:
     """Return a tokenizer, and the same one with all of transformers' layers."""
     fast, slow = (HFTokenizer(hf, len(hf), [hf.eos_token_id]) for _ in range(2))
     assert fast._inner is not None
-    slow._inner = None
+    assert fast._spelling is not None
+    slow._inner = slow._spelling = None
     return fast, slow
 
 
@@ -37,6 +40,57 @@ def test_texts_have_the_tokens_that_transformers_gives(both, text, control):
     ids = fast.encode(text, control)
     assert ids == slow.encode(text, control)
     assert fast.decode(ids) == slow.decode(ids) == fast.decode(np.array(ids, dtype=np.int64))
+
+
+@given(st.lists(st.integers(0, 300), max_size=12))
+def test_any_tokens_are_spelled_as_the_library_does(both, ids):
+    fast, _ = both
+    assert fast.decode(ids) == fast._inner.decode(ids, skip_special_tokens=True)
+
+
+def test_added_words_are_spelled_and_no_token_is_taken_for_another():
+    hf = byte_tokenizer()
+    hf.add_tokens(["<tool>", "héllo wörld", "漢"])
+    hf.add_tokens(["<|secret|>"], special_tokens=True)
+    tokenizer = HFTokenizer(hf, len(hf), [hf.eos_token_id])
+    every = range(len(hf))
+    assert tokenizer.decode(every) == tokenizer._inner.decode(list(every))
+    assert tokenizer.decode(every).endswith("<tool>héllo wörld漢")
+    with pytest.raises(OverflowError):
+        tokenizer.decode([-1])
+
+
+def test_the_decoder_of_llama_cpp_s_files_is_spelled_too():
+    fused = [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace("\u2581", " ")]
+    hf = byte_tokenizer()
+    hf.backend_tokenizer.decoder = decoders.Sequence([*fused, decoders.ByteLevel()])
+    hf.add_tokens(["<tool>", "<0x41>", "\u2581x", "a b"])
+    tokenizer = HFTokenizer(hf, len(hf), [hf.eos_token_id])
+    assert tokenizer._spelling is not None
+    plain = tokenizer.encode("é ") + hf.convert_tokens_to_ids(["<tool>"])
+    assert tokenizer.decode(plain) == "é <tool>"
+    for token in range(len(hf)):
+        ids = [*plain, token, *plain]
+        assert tokenizer.decode(ids) == tokenizer._inner.decode(ids, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        decoders.Sequence([decoders.ByteLevel(), decoders.Strip("b")]),
+        decoders.Sequence([decoders.Replace("a", "o"), decoders.ByteLevel()]),
+        decoders.WordPiece(),
+        None,
+    ],
+)
+def test_tokens_that_are_more_than_bytes_are_left_to_the_library(decoder):
+    hf = byte_tokenizer()
+    if decoder is not None:
+        hf.backend_tokenizer.decoder = decoder
+    assert (spelling_of(hf.backend_tokenizer) is None) == (decoder is not None)
+    tokenizer = HFTokenizer(hf, len(hf), [hf.eos_token_id])
+    ids = tokenizer.encode("banana")
+    assert tokenizer.decode(ids) == hf.decode(ids, skip_special_tokens=True)
 
 
 def test_a_class_that_changes_texts_is_asked_itself():

@@ -15,6 +15,7 @@ from recollect.chat.rendering import Renderer, user
 from recollect.errors import UserError
 from recollect.files import read_json, refuse_pickles
 from recollect.foreign import storable
+from recollect.models.spelling import spelling_of
 
 FOLDER = "give the folder of a transformers model"
 HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -65,6 +66,7 @@ class HFTokenizer:
         self.vocab_size = vocab_size
         self.end_ids = tuple(end_ids)
         self._inner = _inner(hf)
+        self._spelling = spelling_of(self._inner) if self._inner else None
         self._remembered = Remembered()
 
     def encode(self, text: str, control: bool = False) -> list[int]:
@@ -97,6 +99,8 @@ class HFTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode to text, leaving control tokens out."""
+        if self._spelling is not None:
+            return self._spelling.decode(ids)
         if self._inner:
             return str(self._inner.decode(list(ids), skip_special_tokens=True))
         # An array: of a list, transformers looks at every element's type.
@@ -156,7 +160,7 @@ class CountingTokenizer(HFTokenizer):
         self._folder = folder
         self._core = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._core.encode_special_tokens = True  # text that spells a control token is text
-        self._inner = None
+        self._inner = self._spelling = None
         self._remembered = Remembered()
 
     def __getattr__(self, name: str) -> Any:
