@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.chat.rendering import Message, Renderer, system, tool, user
+from recollect.chat.rendering import Message, Renderer, system, token_array, tool, user
 from recollect.errors import UserError
 from tests.support.bytes_tokenizer import CONTROL, END, START, STOP, TH, ByteTokenizer, chatml
 
@@ -164,6 +167,19 @@ def test_ids_outside_the_vocabulary_are_refused(bad):
     wrong = next(i for i in bad if not 0 <= i < 260)
     with pytest.raises(ValueError, match=f"token id {wrong} is outside the vocabulary of 260"):
         Renderer(ByteTokenizer()).opening([user("text", bad)])
+
+
+@pytest.mark.parametrize("bad", [1.5, "a", None, 1 << 63, -(1 << 63) - 1])
+def test_what_is_no_token_id_is_refused(bad):
+    with pytest.raises(ValueError, match=re.escape(f"{bad!r} is not a token id")):
+        Renderer(ByteTokenizer()).opening([user("text", [3, bad, 5])])
+
+
+def test_token_ids_may_be_any_whole_numbers():
+    given = [True, np.int32(7), 5, (1 << 63) - 1, -(1 << 63)]
+    assert token_array(given).tolist() == [1, 7, 5, (1 << 63) - 1, -(1 << 63)]
+    assert token_array(np.array([2, 3], dtype=np.uint16)).tolist() == [2, 3]
+    assert token_array(()).dtype == np.int64 and not len(token_array([]))
 
 
 def test_marks_in_contents_are_ordinary_text():

@@ -14,6 +14,7 @@ from recollect.models.model import LoadedModel, ModelConfig, load_model
 from recollect.sampler import dense as local
 from recollect.sampler.dense import LocalPolicy
 from recollect.sampler.draw import draw, uniforms
+from recollect.sampler.paged import PagedPolicy
 from recollect.types import Completion, Sampling
 from tests.support.tiny import tiny_model
 
@@ -39,7 +40,9 @@ def pair(request, tmp_path_factory) -> tuple[LoadedModel, torch.nn.Module]:
     return load_model(ModelConfig(path=str(folder))), plain.eval()
 
 
-def run(policy: LocalPolicy, prompts: list[list[int]], **sampling) -> list[Completion]:
+def run(
+    policy: LocalPolicy | PagedPolicy, prompts: list[list[int]], **sampling
+) -> list[Completion]:
     async def all_at_once() -> list[Completion]:
         jobs = [policy.sample(p, Sampling(seed=i, **sampling)) for i, p in enumerate(prompts)]
         return await asyncio.gather(*jobs)
@@ -280,9 +283,11 @@ def test_an_error_reaches_every_asker_and_the_next_request_runs(pair, monkeypatc
 
 def test_bad_prompts_are_refused(pair):
     model, _ = pair
-    for prompt in ([], [-1], [10**6]):
-        with pytest.raises(ValueError, match="vocabulary"):
-            run(LocalPolicy(model), [prompt])
+    for policy in (LocalPolicy(model), PagedPolicy(model, cache_bytes=1 << 20)):
+        for prompt in ([], [-1], [10**6], [model.tokenizer.vocab_size]):
+            with pytest.raises(ValueError, match="vocabulary"):
+                run(policy, [prompt])
+        run(policy, [[model.tokenizer.vocab_size - 1]])
 
 
 def test_draws_follow_the_distribution():

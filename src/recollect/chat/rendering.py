@@ -9,9 +9,12 @@ again: a context grows by suffixes only. Knows nothing of torch or transformers.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from recollect.errors import UserError
 
@@ -28,6 +31,15 @@ class Message:
 
     role: str
     parts: tuple[Part, ...]
+
+
+def token_array(ids: Sequence[int]) -> np.ndarray:
+    """Return token ids as an array for reading; `np.array` takes three times as long."""
+    try:
+        return np.frombuffer(struct.pack(f"{len(ids)}q", *ids), dtype=np.int64)
+    except struct.error:
+        odd = next(i for i in ids if not hasattr(i, "__index__") or not -1 <= int(i) >> 63 <= 0)
+        raise ValueError(f"{odd!r:.40} is not a token id") from None
 
 
 def system(*parts: Part) -> Message:
@@ -119,8 +131,8 @@ class Renderer:
     def _encode_part(self, part: Part) -> Sequence[int]:
         if isinstance(part, str):
             return self.tokenizer.encode(part)
-        size = self.tokenizer.vocab_size
-        if len(part) and not 0 <= min(part) <= max(part) < size:
+        size, ids = self.tokenizer.vocab_size, token_array(part)
+        if len(ids) and ids.view(np.uint64).max() >= size:  # a negative one is huge then
             bad = next(i for i in part if not 0 <= i < size)
             raise ValueError(f"token id {bad} is outside the vocabulary of {size}")
         return part

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from recollect.chat.rendering import Tokenizer
+from recollect.chat.rendering import Tokenizer, token_array
 from recollect.errors import UserError
 from recollect.sampler.requests import Heard, stop_reason
 from recollect.types import Completion, Sampling, StopReason
@@ -21,8 +21,8 @@ def checked(
     prompt_ids: Sequence[int], sampling: Sampling, vocabulary: int, room: int, window: int
 ) -> np.ndarray:
     """Return a prompt as an array, if it can be continued."""
-    ids = np.array(prompt_ids, dtype=np.int64)
-    if not len(ids) or not 0 <= ids.min() <= ids.max() < vocabulary:
+    ids = token_array(prompt_ids)
+    if not len(ids) or ids.view(np.uint64).max() >= vocabulary:  # a negative one is huge then
         raise ValueError("a prompt needs at least one token, all of them in the vocabulary")
     if len(ids) + sampling.max_tokens > room:
         raise UserError(
@@ -63,7 +63,7 @@ class PagedRequest:
         """The prompt and all that was drawn."""
         if not self.tokens:
             return self.prompt
-        return np.concatenate([self.prompt, np.array(self.tokens, dtype=np.int64)])
+        return np.concatenate([self.prompt, token_array(self.tokens)])
 
     def extend(
         self, tokens: list[int], logprobs: list[float], tokenizer: Tokenizer
