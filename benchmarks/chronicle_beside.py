@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from math import hypot
 
 from benchmarks import chronicle_table as table
 
-_PUBLISHED = re.compile(r"(\d\.\d{3}) \[(\d\.\d{3}), (\d\.\d{3})\] n=\d+(?: f=\d+)?")
+_PUBLISHED = re.compile(r"(\d\.\d{3}) \[(\d\.\d{3}), (\d\.\d{3})\](?: n=\d+(?: f=\d+)?)?")
 
 
-def published(page: str) -> dict[tuple[str, str, str], tuple[float, float, float]]:
-    """Read the table of accuracies of a page: means and their intervals."""
-    lines = takewhile(str.strip, page.partition("### Accuracy\n\n")[2].splitlines())
+def published(
+    page: str, place: str = "### Accuracy"
+) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    """Read the table of accuracies that follows a place of a page: means and their intervals."""
+    after = dropwhile(lambda line: line[:1] != "|", page.partition(place)[2].splitlines())
+    lines = takewhile(str.strip, after)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     if not rows:
         raise SystemExit("the page has no table of accuracies")

@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchmarks import chronicle_carry, chronicle_page, chronicle_perfect, chronicle_table
+from benchmarks import (
+    chronicle_carry,
+    chronicle_headline,
+    chronicle_page,
+    chronicle_perfect,
+    chronicle_table,
+)
 from benchmarks.chronicle_teacher import HOME, Teacher, asked_about, shown
 from recollect.commands.evaluate import evaluate
 from recollect.concurrency.stop import Stop
@@ -241,6 +247,20 @@ def test_the_page_of_baselines_is_what_was_kept_of_them(tmp_path):
         assert (tmp_path / "docs" / picture).read_bytes() == kept.read_bytes()
     said = made.read_text()
     assert "### Films" not in said and "### Success" not in said
+
+
+def test_the_table_of_the_readme_is_made_of_the_pages_with_results(tmp_path):
+    results = ROOT / "docs" / "results"
+    assert f"\n\n{chronicle_headline.headline(results)}\n\n" in (ROOT / "README.md").read_text()
+    for name in ("chronicle", "chronicle-baselines"):
+        shutil.copy(results / f"{name}.md", tmp_path)
+    page = tmp_path / "chronicle.md"
+    text = page.read_text()
+    for share, cell in (("0.945", "0.95"), ("0.444", "0.44")):  # half a hundredth goes up
+        page.write_text(
+            text.replace("| overwrite | gated | 0.953 [", f"| overwrite | gated | {share} [")
+        )
+        assert f"| {cell}, 0.95, 0.90 |" in chronicle_headline.headline(tmp_path)
 
 
 def test_a_long_film_is_cut_but_for_its_ends_and_its_turn():
