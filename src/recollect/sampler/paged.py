@@ -239,16 +239,7 @@ class PagedPolicy:
                 break
             runs.append((request, size))
             room -= size
-        counts = np.array([len(request.places) for request, _ in runs])
-        hidden = self._reader.read(
-            Runs(
-                np.concatenate([r.ids[r.cached : r.cached + size] for r, size in runs]),
-                np.array([size for _, size in runs]),
-                np.array([request.cached + size for request, size in runs]),
-                np.concatenate([request.places for request, _ in runs]),
-                np.cumsum(counts) - counts,
-            )
-        )
+        hidden = self._reader.read(Runs.of(runs))
         for request, size in runs:
             request.cached += size
         # Only the last one of a pass can have been read in part.

@@ -5,6 +5,7 @@ Short passes, which a GPU finishes faster than a host can start them, are record
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from recollect.models.model import LoadedModel
 from recollect.models.transfer import put
 from recollect.sampler.graphs import Graphs, Staged, rounded
 from recollect.sampler.paged_attention import TILE, PagedCache, PromptPlan
+from recollect.sampler.paged_requests import PagedRequest
 
 SHORT = 1 << 14
 """Tokens up to which a pass is recorded."""
@@ -33,6 +35,18 @@ class Runs:
     """The places of the sequences' pages, one after the other."""
     begin: np.ndarray
     """(R,): where each sequence's pages begin among them."""
+
+    @classmethod
+    def of(cls, requests: Sequence[tuple[PagedRequest, int]]) -> Runs:
+        """Take the next tokens of requests, so many of each."""
+        counts = np.array([len(request.places) for request, _ in requests])
+        return cls(
+            np.concatenate([r.ids[r.cached : r.cached + size] for r, size in requests]),
+            np.array([size for _, size in requests]),
+            np.array([request.cached + size for request, size in requests]),
+            np.concatenate([request.places for request, _ in requests]),
+            np.cumsum(counts) - counts,
+        )
 
 
 class Prefill:
