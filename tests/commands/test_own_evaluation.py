@@ -247,3 +247,34 @@ def test_an_agent_that_changes_the_current_folder_moves_nothing(here, tmp_path_f
     assert Path.cwd() == here and not list(later.iterdir())
     assert not any(episode["failure"] for episode in read_episodes(Path("out")))
     assert Path("out/report.md").is_file()
+
+
+SEERS = """\
+class Seer:
+    sees_answers = True
+
+    async def run(self, task, chats, memory):
+        asked = [f"{q.text} It is {q.answers[0]}." for q in task.questions]
+        return [(await chats.open().say(text)).text for text in asked]
+
+
+async def mute(task, chats, memory):
+    return ["e1" for _ in task.questions]
+"""
+
+
+def test_whoever_sees_answers_or_asks_no_model_is_named_with_the_scores(here, capsys):
+    """Also in the report, which others read, and where the agent is not asked for again."""
+    Path("own.py").write_text(SEERS)
+    bound = "own:Seer was shown the accepted answers: it is a bound"
+    mute = "own:mute never asked the model: its answers come from its own code"
+    with chat_server(lambda text: text.rpartition("It is ")[2] or "e9") as server:
+        words = ["eval", "--tasks", "mine:Chess", "--n", "4", "--model", server.url, "--out", "out"]
+        assert main([*words, "--agents", "own:Seer,own:mute"]) == 0
+        said = capsys.readouterr().out
+        assert bound in said and mute in said and "closed_book was" not in said
+        assert main([*words, "--agents", "fold"]) == 0
+    for place in ("report.md", "report.html"):
+        assert bound in Path("out", place).read_text() and mute in Path("out", place).read_text()
+    report = Path("out/report.md").read_text()
+    assert "against own:Seer" not in report and "| **1.000" not in report

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+from recollect.agents.base import Agent, is_ours, sees_answers
 from recollect.agents.reading import FROM_KNOWLEDGE, ask, from_text, room_for_text, tokenizer_of
 from recollect.agents.templates import fill
 from recollect.bounds import FROM_1, check_bounds
@@ -137,6 +138,14 @@ class OracleAgent:
         chunks = [task.chunks[at] for at in sorted(set(question.evidence))]
         room = room_for_text(chats.model("answer"), question, self.max_answer_tokens)
         return clip(chunks, len(chunks), room, "error", tokenizer_of(chats, "answer"))[0]
+
+
+def is_bound(agent: Agent) -> bool:
+    """Tell whether an agent answers from what it is shown of the accepted answers or the evidence.
+
+    Of ours only the oracle does; another one may see answers to count them.
+    """
+    return isinstance(agent, OracleAgent) or (sees_answers(agent) and not is_ours(agent))
 
 
 def clip(

@@ -25,7 +25,7 @@ from recollect.evaluation.options import EvalOptions, ReplayOptions
 from recollect.evaluation.progress import Progress
 from recollect.evaluation.report import write_report
 from recollect.evaluation.report.content import counting
-from recollect.evaluation.results import NAME, JudgeError, Results, save
+from recollect.evaluation.results import NAME, JudgeError, Results, remarks, save
 from recollect.evaluation.scoring import JUDGE, check_metrics, first_metric
 from recollect.evaluation.setup import (
     NOTHING_OWN,
@@ -178,7 +178,8 @@ def _finish(console: Console, folder: Path, results: Results) -> None:
     for table in filter(None, tables):
         console.print(table)
         console.print()
-    text = f"results in {folder / NAME}\nreport in {report} and {page}"
+    text = "\n".join([*remarks(results), f"results in {folder / NAME}"])
+    text += f"\nreport in {report} and {page}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

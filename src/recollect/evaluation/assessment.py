@@ -95,6 +95,7 @@ async def assess(
     if not piles:
         raise UserError(f"{folder} holds no episodes yet", "run the evaluation first")
     cells, comparisons, chosen = _cells(piles, sets, list(config["agents"]), names, prices)
+    bounds = config.get("bounds", ())
     return Results(
         command="\n".join(config["commands"]),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -102,7 +103,7 @@ async def assess(
         config={**config["settings"], "agents": config["agents"], "sets": config["sets"]},
         versions=config["versions"],
         data={name: _data_hash(found) for name, found in hashes.items()},
-        cells=cells,
+        cells=[replace(cell, bound=cell.agent in bounds) for cell in cells],
         comparisons=_adjusted(comparisons),
         examples=_examples(folder, chosen),
         judge=error,

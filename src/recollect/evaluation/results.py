@@ -99,6 +99,13 @@ class Cell:
     """Mean length of the tasks' text in characters."""
     published: list[str] = field(default_factory=list)
     """Which of the scores are the benchmark's own, to compare with published figures."""
+    bound: bool = False
+    """Whether the agent was shown the accepted answers."""
+
+    @property
+    def competes(self) -> bool:
+        """Whether it can be the best: who was shown the answers or the evidence cannot."""
+        return not self.bound and self.agent != "oracle"
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,20 @@ class Results:
     def n_failed(self) -> int:
         """Failed episodes over all cells."""
         return sum(sum(cell.failures.values()) for cell in self.cells)
+
+
+def remarks(results: Results) -> list[str]:
+    """Say whose scores are no memory's: who was shown the answers, and who asked no model."""
+    bounds = {cell.agent for cell in results.cells if cell.bound and cell.agent != "oracle"}
+    spoke = {cell.agent for cell in results.cells if cell.cost.calls or cell.failures}
+    silent = {cell.agent for cell in results.cells if cell.cost.episodes} - spoke - bounds
+    return [
+        *(f"{name} was shown the accepted answers: it is a bound" for name in sorted(bounds)),
+        *(
+            f"{name} never asked the model: its answers come from its own code"
+            for name in sorted(silent)
+        ),
+    ]
 
 
 def save(results: Results, folder: Path) -> Path:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from recollect.agents.base import is_ours, sees_answers
+from recollect.agents.base import is_ours
+from recollect.agents.baselines import is_bound
 from recollect.config.modules import is_named
 from recollect.errors import UserError, place_of
 from recollect.evaluation.calls import recorded
@@ -39,7 +40,7 @@ async def try_out(
     for name, agent in setup.agents.items():
         if is_ours(agent):
             continue
-        if sees_answers(agent):
+        if is_bound(agent):
             say(f"{name} is shown the accepted answers: it is a bound, and no competitor")
         models = opened.own.get(name, opened.models)
         rollout = Rollout(setup.bound[name], models, NoReward(), timeout=TIMEOUT)

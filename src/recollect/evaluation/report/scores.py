@@ -19,7 +19,7 @@ from recollect.evaluation.report.document import (
     Table,
     Value,
 )
-from recollect.evaluation.results import Cell, Comparison, Estimate, Results
+from recollect.evaluation.results import Cell, Comparison, Estimate, Results, remarks
 
 OPEN = 10
 """Task sets up to which their tables are shown at once."""
@@ -59,7 +59,7 @@ def overview(results: Results, tasks: Sequence[str], agents: Sequence[str]) -> l
     caption = (
         "Our own score, from 0 to 1, with its 95% interval; n counts questions that the text"
         " answers (the others are under their category). Failed episodes count as wrong. The"
-        " highest mean of a row is bold (but not the oracle's, which is a bound); that is no claim"
+        " highest mean of a row is bold (but no bound's, such as the oracle's); that is no claim"
         " that it differs from the next."
     )
     return [*blocks, Table(head, rows, 1, caption)]
@@ -67,7 +67,7 @@ def overview(results: Results, tasks: Sequence[str], agents: Sequence[str]) -> l
 
 def _best(cells: Sequence[Cell]) -> Cell:
     """Return who did best; who was shown the evidence does not compete."""
-    competing = [cell for cell in cells if cell.agent != "oracle"] or list(cells)
+    competing = [cell for cell in cells if cell.competes] or list(cells)
     return max(competing, key=lambda cell: cell.scores[cell.primary].mean)
 
 
@@ -76,7 +76,7 @@ def _entry(cell: Cell | None, best: Cell) -> Value:
         return ""
     score = cell.scores[cell.primary]
     value = Bar(score, drawn=False)
-    highest = score.mean == best.scores[best.primary].mean > 0 and cell.agent != "oracle"
+    highest = score.mean == best.scores[best.primary].mean > 0 and cell.competes
     return Best(value) if highest else value
 
 
@@ -90,6 +90,7 @@ def _notices(results: Results, agents: Sequence[str]) -> list[Block]:
         notices.append(
             Notice(f"{results.n_failed:,} episodes failed and count as wrong. By cause: {named}.")
         )
+    notices += [Notice(f"{remark}.") for remark in remarks(results)]
     lacking = [
         ("closed_book", "what the model knew before reading is not measured"),
         ("full_context", "there is no reading of the whole text to compare with"),
