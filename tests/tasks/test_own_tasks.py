@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from functools import partial
+from random import Random
 
 import pytest
 
@@ -40,6 +41,35 @@ def test_what_is_no_task_is_refused_with_its_line(make, says):
         first_task(as_family(tasks), 0, "train")
 
 
+@pytest.mark.parametrize(
+    ("chunks", "asked", "says"),
+    [
+        (["one", 2], {}, "the chunk 2"),
+        (["one"], {"position": 1}, "evidence or position is 1"),
+        (["one"], {"position": -1}, "evidence or position is -1"),
+        (["one"], {"evidence": (0, 7)}, "evidence or position is 7"),
+        (["one", "two"], {"evidence": 1.5}, "evidence or position is 1.5"),
+        ([], {"position": 0}, "evidence or position is 0"),
+    ],
+)
+def test_a_task_that_agents_read_in_different_ways_is_refused(chunks, asked, says):
+    """Where a question is asked after no chunk there is, ours would not agree when that is."""
+
+    def tasks(split):
+        return [Task("{a}", chunks, (Question("Who?", ("Ada",), **asked),))]
+
+    with pytest.raises(UserError, match=rf"test_own_tasks.py:\d+: task '{{a}}' has .*{says}"):
+        first_task(as_family(tasks), 0, "train")
+
+
+def test_tasks_of_one_id_are_refused():
+    def tasks(split):
+        return [Task(id, [id], (WHO,)) for id in ("a", "b", "b")]
+
+    with pytest.raises(UserError, match=r"test_own_tasks.py:\d+: tasks returned .* one id: 'b'"):
+        as_family(tasks).size("test")
+
+
 @pytest.mark.parametrize("meta", [{"when": datetime.timedelta(1)}, {("a", "b"): 1}])
 def test_a_meta_that_cannot_be_stored_is_refused(meta):
     def tasks(split):
@@ -68,6 +98,29 @@ def test_a_split_may_be_taken_by_place_or_by_its_name_alone():
     assert as_family(partial(both, n=3)).size("test") == 3
     whole = as_family(lambda *, n=9: named(split="all", n=n))
     assert whole.size("train") + whole.size("test") == 9
+
+
+def test_a_family_that_makes_another_task_each_time_is_refused():
+    class Dice:
+        name, metric = "dice", "exact_match"
+
+        def size(self, split):
+            return None
+
+        def longer(self, times):
+            return self
+
+        def task(self, index, seed=0, split="train"):
+            return Task(f"{split}-{index}", [f"{Random().random()}"], (WHO,))
+
+    class Fair(Dice):
+        def task(self, index, seed=0, split="train"):
+            return Task(f"{split}-{index}", [f"{Random(seed).random()}"], (WHO,))
+
+    first_task(Fair(), 0, "train")
+    says = r"test_own_tasks.py:\d+: Dice.task\(0, 0, 'test'\) is another task each time"
+    with pytest.raises(UserError, match=says):
+        first_task(Dice(), 0, "test")
 
 
 def test_a_family_that_forgets_its_longer_self_is_told():

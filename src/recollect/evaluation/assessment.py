@@ -240,8 +240,9 @@ def _check_text(record: Record, known: dict[tuple[int, int], str]) -> None:
     if known.setdefault(place, record["hash"]) != record["hash"]:
         raise UserError(
             f"{record['id']}: the task's text is not what other episodes read: the data have"
-            " changed since these were run",
-            "evaluate into a new folder with --out",
+            " changed since these were run, or the tasks differ each time they are made",
+            "evaluate into a new folder with --out; let tasks of your own be the same in every"
+            " process: sort what you take out of a set",
         )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import eq
 from typing import Any, Self
 
 from recollect.errors import UserError, called_by, place_of, place_of_function
@@ -79,7 +81,10 @@ class FunctionTasks:
                 raise UserError(
                     f"{place}: {self.name} returned {task!r:.80}, which is not a Task", HOW
                 )
-            check_meta(task, self.function)
+            check_task(task, self.function)
+        if twice := [id for id, n in Counter(task.id for task in tasks).items() if n > 1]:
+            what = f"{place_of_function(self.function)}: {self.name} returned tasks of one id"
+            raise UserError(f"{what}: {twice[0]!r:.80}", "give every task an id of its own")
         return tasks
 
 
@@ -122,6 +127,29 @@ def _made(kind: type) -> Any:
 
 def first_task(family: TaskFamily, seed: int, split: Split, index: int = 0) -> Task:
     """Make one of a family's first tasks; refuse one that a user's own code fails to make."""
+    found = _made_task(family, seed, split, index)
+    check_task(found, family.task)
+    own = type(family).__module__.partition(".")[0] != "recollect"
+    if own and not index and not _same(found, _made_task(family, seed, split, index)):
+        call = f"{type(family).__name__}.task({index}, {seed}, {split!r})"
+        raise UserError(
+            f"{place_of_function(family.task)}: {call} is another task each time",
+            "draw from random.Random(f'{seed} {split} {index}'), which is always the same",
+        )
+    return found
+
+
+def _same(one: Task, other: Task) -> bool:
+    """Tell whether two tasks read alike; lazy texts that are equal need not compare so."""
+    alike = (one.id, one.questions, len(one.chunks)) == (
+        other.id,
+        other.questions,
+        len(other.chunks),
+    )
+    return alike and all(map(eq, one.chunks, other.chunks))
+
+
+def _made_task(family: TaskFamily, seed: int, split: Split, index: int) -> Task:
     try:
         task: Any = family.task(index, seed, split)
     except UserError:
@@ -135,12 +163,28 @@ def first_task(family: TaskFamily, seed: int, split: Split, index: int = 0) -> T
         what = f"{place}: {type(family).__name__}.task returned {task!r:.80}, which is not a Task"
         raise UserError(what, "return a Task")
     found: Task = task
-    check_meta(found, family.task)
     return found
 
 
-def check_meta(task: Task, maker: Any) -> None:
-    """Refuse a task whose `meta` could not be stored with its episodes."""
+def check_task(task: Task, maker: Any) -> None:
+    """Refuse a task that agents would read in different ways, or that could not be stored."""
+    where = f"{place_of_function(maker)}: task {task.id[:40]!r} has"
+    # Texts that are lazy may be far longer than memory.
+    known = task.chunks if isinstance(task.chunks, list | tuple) else ()
+    if odd := [chunk for chunk in known if not isinstance(chunk, str)]:
+        raise UserError(f"{where} the chunk {odd[0]!r:.80}", "let every chunk be a text")
+    count = len(task.chunks)
+    for question in task.questions:
+        evidence: Any = question.evidence
+        numbers = [] if question.position is None else [question.position]
+        numbers += evidence if isinstance(evidence, tuple | list) else [evidence]
+        if off := [number for number in numbers if number not in range(count)]:
+            what = f"{where} a question whose evidence or position is {off[0]!r:.80}"
+            raise UserError(what, f"give numbers of its {count} chunks, counted from 0")
+    _check_meta(task, maker)
+
+
+def _check_meta(task: Task, maker: Any) -> None:
     try:
         json.dumps(task.meta, default=plain)
     except (TypeError, ValueError) as error:
