@@ -278,3 +278,55 @@ def test_whoever_sees_answers_or_asks_no_model_is_named_with_the_scores(here, ca
         assert bound in Path("out", place).read_text() and mute in Path("out", place).read_text()
     report = Path("out/report.md").read_text()
     assert "against own:Seer" not in report and "| **1.000" not in report
+
+
+ASKING = """\
+from recollect import Question, Task
+
+def longer(prediction, answers):
+    return float(len(prediction) > 1)
+
+class Asking:
+    name, metric, answers = "asking", "answer_match", ()
+    questions = property(lambda self: (Question("Which?", self.answers),))
+
+    def size(self, split):
+        return 2
+
+    def longer(self, times):
+        return self
+
+    def task(self, index, seed=0, split="train"):
+        return Task(f"{split}-{index}", ["It is e1."], self.questions)
+
+class Silent(Asking):
+    questions = ()
+
+class Blank(Asking):
+    answers = ("",)
+
+class Open(Asking):
+    metric = longer
+
+class Untested(Asking):
+    def size(self, split):
+        return 0
+"""
+
+
+def test_questions_that_no_score_could_find_right_are_refused_before_a_model_is_asked(here, capsys):
+    Path("own.py").write_text(ASKING)
+    refused = {
+        "Asking": "own:Asking: 'Which?' in task 'test-0' has no accepted answer",
+        "Blank": "'Which?' in task 'test-0' has no accepted answer",
+        "Silent": "own:Silent: task 'test-0' has no questions",
+        "Untested": "own:Untested has no tasks in its test split fix: let it make some",
+    }
+    with chat_server(lambda _text: "e1") as server:
+        words = ["eval", "--agents", "fold", "--model", server.url, "--out", "out", "--tasks"]
+        for name, says in refused.items():
+            assert main([*words, f"own:{name}"]) == 2
+            assert says in " ".join(capsys.readouterr().err.split())
+        assert not server.asked
+        assert main([*words, "own:Open"]) == 0  # a metric of one's own needs no answers
+    assert "1.000" in capsys.readouterr().out

@@ -84,7 +84,7 @@ def _question(question: Question, about: Any) -> Record:
         "every": question.every,
         "about": about,
     }
-    return {name: value for name, value in kept.items() if value}
+    return {name: value for name, value in kept.items() if value or name == "answers"}
 
 
 def _context(context: Context, tokenizer: Tokenizer) -> Record:

@@ -30,11 +30,13 @@ from recollect.evaluation.jobs import Grid
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions, choose_agents, split_names
 from recollect.memory.store import Embed
+from recollect.metrics import SCORES
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.files.columns import Rows
 from recollect.tasks.files.fingerprint import fingerprint
 from recollect.tasks.function import as_family, first_task
 from recollect.tasks.named import OPENERS, TaskSpec, open_family, parse_specs, refuse
+from recollect.types import Task
 
 WHEREABOUTS = ("url", "folder", "device")
 """Facts of a model that may change when it is served elsewhere."""
@@ -105,8 +107,9 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
     grid = Grid(families, list(chosen), options.n, options.seeds, options.split, options.first_seed)
     for name, family in families.items():
         if not grid.tasks(name):
-            raise UserError(f"{name} has no tasks in its {options.split} split", "build its data")
-        first_task(family, 0, options.split)
+            fix = "build its data" if is_ours(family) else f"let it make some for {options.split!r}"
+            raise UserError(f"{name} has no tasks in its {options.split} split", fix)
+        _check_scored(name, family, first_task(family, 0, options.split))
     open_embedder = cache(partial(_embedder, options))
     ready = {
         name: bound(agent, Resources(agent, open_embedder=open_embedder))
@@ -118,6 +121,19 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
         if name in own.tasks or not is_ours(family)
     }
     return Setup(specs, grid, chosen, ready, brought, open_embedder.cache_info().currsize > 0)
+
+
+def _check_scored(name: str, family: TaskFamily, task: Task) -> None:
+    """Refuse questions without an answer that a score of ours could find right."""
+    known = isinstance(family.metric, str) and family.metric in SCORES
+    lacking = [q.text for q in task.questions if not any(map(str.strip, q.answers))]
+    if not task.questions:
+        raise UserError(f"{name}: task {task.id[:40]!r} has no questions", "ask some in every task")
+    if known and lacking:
+        raise UserError(
+            f"{name}: {lacking[0][:40]!r} in task {task.id[:40]!r} has no accepted answer",
+            f"give it some, or a metric of your own in place of {family.metric}",
+        )
 
 
 def _embedder(options: EvalOptions) -> Embed:
