@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from recollect.errors import UserError
-from recollect.tasks.function import as_family, first_task
+from recollect.tasks.function import as_family, first_task, in_both
 from recollect.types import Question, Task
 
 WHO = Question("Who?", ("Ada",))
@@ -140,3 +140,41 @@ def test_a_family_that_forgets_its_longer_self_is_told():
 
     with pytest.raises(UserError, match=r"test_own_tasks.py:\d+: Short.longer returned None"):
         stretched(Short(), 2, "val.lengths")
+
+
+class Numbered:
+    """The texts of both splits are the same, or the first ones only."""
+
+    name, metric = "numbered", "exact_match"
+
+    def __init__(self, ignores_split, count=None):
+        self.ignores_split, self.count = ignores_split, count
+
+    def size(self, split):
+        return self.count
+
+    def longer(self, times):
+        return self
+
+    def task(self, index, seed=0, split="train"):
+        text = f"{index % 2}" if self.ignores_split or not index else f"{split} {index}"
+        return Task(f"{split}-{index}", [text], (WHO,))
+
+
+def test_held_out_tasks_that_are_training_tasks_are_said():
+    def every(split="train"):
+        return [Task(f"{split}-{i}", [f"text {i % 4}"], (WHO,)) for i in range(8)]
+
+    def some(split):
+        return [Task(f"{i}", [f"text {i}"], (WHO,)) for i in range(3 if split == "train" else 5)]
+
+    def fair(split):
+        return [Task(f"{i}", [f"{split} {i}"], (WHO,)) for i in range(5)]
+
+    said = "different held-out tasks are training tasks, too"
+    assert f"4 of 4 {said}" in in_both(as_family(every), 0)
+    assert f"3 of 5 {said}" in in_both(as_family(some), 0)
+    assert f"2 of 2 {said}" in in_both(Numbered(True), 0)
+    assert f"1 of 1 {said}" in in_both(Numbered(True, 1), 0)
+    assert not in_both(as_family(fair), 0) and not in_both(Numbered(False), 0)
+    assert not in_both(Numbered(True, 0), 0)

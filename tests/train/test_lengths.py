@@ -21,6 +21,7 @@ from recollect.tasks.made.ledger import Ledger
 from recollect.tasks.made.ledger_folder import LedgerFiles
 from recollect.tasks.multiples import stretched
 from recollect.train.lengths import check_tasks, crowded_tasks
+from recollect.types import Question, Task
 
 
 def own_data(folder: Path, **changes) -> TrainConfig:
@@ -56,6 +57,31 @@ def test_the_setting_that_asks_is_named(tmp_path):
         next(drawn(config))
     with pytest.raises(UserError, match="at most 3"):
         check_tasks(own_data(tmp_path, val=held_out), 4)
+
+
+class Round:
+    """Two held-out tasks, again and again."""
+
+    name, metric = "round", "exact_match"
+
+    def size(self, split):
+        return 2
+
+    def longer(self, times):
+        return self
+
+    def task(self, index, seed=0, split="train"):
+        return Task(f"{split}-{index % 2}", ["It rains."], (Question("Rain?", ("yes",)),))
+
+
+def test_no_more_is_held_out_than_there_is_where_a_family_begins_again(tmp_path):
+    val = ValidationConfig(tasks=3, lengths=(), length_tasks=2)
+    config = replace(preset("demo"), tasks=Round(), val=val)
+    with pytest.raises(
+        UserError, match=r"val.tasks is 3, .* 2 (?s:.*)set --val.tasks to at most 2"
+    ):
+        check_tasks(config, 2)
+    check_tasks(replace(config, val=replace(val, tasks=2)), 2)
 
 
 def test_distractors_are_multiplied_where_tasks_have_some(tmp_path):

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from operator import eq
 from typing import Any, Self
 
 from recollect.errors import UserError, called_by, place_of, place_of_function
@@ -21,6 +20,7 @@ from recollect.types import Task
 
 HELD_OUT = 0.1
 """The share of tasks that is held out if the function takes no split."""
+SPLITS: tuple[Split, Split] = ("train", "test")
 MEMBERS = ("name", "metric", "size", "task", "longer")
 HOW = (
     "write `def name(split)` that returns a list of Task for split 'train' or 'test', or a frozen"
@@ -66,12 +66,11 @@ class FunctionTasks:
 
     @cached_property
     def _tasks(self) -> dict[Split, list[Task]]:
-        splits: tuple[Split, Split] = ("train", "test")
         if (given := _by_split(self.function)) is not None:
-            return {split: self._checked(given(split)) for split in splits}
+            return {split: self._checked(given(split)) for split in SPLITS}
         every = self._checked(self.function())
         dealt = deal([task.id for task in every], 1 - HELD_OUT)
-        return {split: [every[place] for place in dealt[split]] for split in splits}
+        return {split: [every[place] for place in dealt[split]] for split in SPLITS}
 
     def _checked(self, found: Any) -> list[Task]:
         tasks = list(found) if isinstance(found, Iterable) else [found]
@@ -129,24 +128,22 @@ def first_task(family: TaskFamily, seed: int, split: Split, index: int = 0) -> T
     """Make one of a family's first tasks; refuse one that a user's own code fails to make."""
     found = _made_task(family, seed, split, index)
     check_task(found, family.task)
-    own = type(family).__module__.partition(".")[0] != "recollect"
-    if own and not index and not _same(found, _made_task(family, seed, split, index)):
-        call = f"{type(family).__name__}.task({index}, {seed}, {split!r})"
+    if _is_own(family) and not index:
+        _check_same(found, _made_task(family, seed, split, index), family, seed, split)
+    return found
+
+
+def _is_own(family: TaskFamily) -> bool:
+    return type(family).__module__.partition(".")[0] != "recollect"
+
+
+def _check_same(found: Task, again: Task, family: TaskFamily, seed: int, split: Split) -> None:
+    if (found.id, found.questions, *found.chunks) != (again.id, again.questions, *again.chunks):
+        call = f"{type(family).__name__}.task(0, {seed}, {split!r})"
         raise UserError(
             f"{place_of_function(family.task)}: {call} is another task each time",
             "draw from random.Random(f'{seed} {split} {index}'), which is always the same",
         )
-    return found
-
-
-def _same(one: Task, other: Task) -> bool:
-    """Tell whether two tasks read alike; lazy texts that are equal need not compare so."""
-    alike = (one.id, one.questions, len(one.chunks)) == (
-        other.id,
-        other.questions,
-        len(other.chunks),
-    )
-    return alike and all(map(eq, one.chunks, other.chunks))
 
 
 def _made_task(family: TaskFamily, seed: int, split: Split, index: int) -> Task:
@@ -164,6 +161,33 @@ def _made_task(family: TaskFamily, seed: int, split: Split, index: int) -> Task:
         raise UserError(what, "return a Task")
     found: Task = task
     return found
+
+
+def in_both(family: TaskFamily, seed: int, few: int = 4) -> str:
+    """Say that held-out tasks of a user's own are training tasks; a family is known by a few."""
+    sizes = {split: family.size(split) for split in SPLITS}
+    if isinstance(family, FunctionTasks):
+        maker: Any = family.function
+    elif _is_own(family):
+        maker, least = family.task, min(few if n is None else n for n in (few, *sizes.values()))
+        sizes = dict.fromkeys(SPLITS, least)
+    else:
+        return ""
+    train, test = (
+        {_text(family.task(i, seed, split)) for i in range(sizes[split] or 0)} for split in SPLITS
+    )
+    both = len(test & train)
+    if not both or (_is_own(family) and both < len(test)):  # a few may be alike by chance
+        return ""
+    return (
+        f"{place_of_function(maker)}: {both} of {len(test)} different held-out tasks are training"
+        " tasks, too: what is measured is no sign of what new ones get"
+    )
+
+
+def _text(task: Task) -> int:
+    """Return a hash of what an agent reads of a task."""
+    return hash((*task.chunks, None, *(question.text for question in task.questions)))
 
 
 def check_task(task: Task, maker: Any) -> None:

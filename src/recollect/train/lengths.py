@@ -13,16 +13,22 @@ def check_tasks(config: TrainConfig, length_tasks: int) -> None:
     for times in config.rollout.curriculum:
         stretched(config.tasks, times, "rollout.curriculum").task(0, config.seed, "train")
     config.tasks.task(config.val.tasks - 1, config.seed, "test")
+    _check_enough(config.tasks, config.val.tasks, "val.tasks")
     for times in config.val.lengths:
         family = stretched(config.tasks, times, "val.lengths")
-        if (most := family.size("test")) is not None and length_tasks > most:
-            raise UserError(
-                f"val.length_tasks is {length_tasks}, but only {most} tasks are held out",
-                f"set --val.length-tasks to at most {most}",
-            )
+        _check_enough(family, length_tasks, "val.length_tasks")
         family.task(length_tasks - 1, config.seed, "test")
     for family in crowded_tasks(config).values():
         family.task(length_tasks - 1, config.seed, "test")
+
+
+def _check_enough(family: TaskFamily, asked: int, name: str) -> None:
+    """Refuse to hold out more than there is, also where a family would begin again."""
+    if (most := family.size("test")) is not None and asked > most:
+        raise UserError(
+            f"{name} is {asked}, but only {most} tasks are held out",
+            f"set --{name.replace('_', '-')} to at most {most}",
+        )
 
 
 def crowded_tasks(config: TrainConfig) -> dict[int, TaskFamily]:

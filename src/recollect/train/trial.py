@@ -21,7 +21,7 @@ from recollect.policies.scripted import ScriptedPolicy
 from recollect.rewards.base import NoReward, Reward
 from recollect.rollout import Rollout
 from recollect.tasks.base import Split
-from recollect.tasks.function import first_task
+from recollect.tasks.function import first_task, in_both
 from recollect.train.wiring import make_agent, make_reward
 from recollect.trials import PLAIN, fix_of, mistake, noticed, unawaited
 from recollect.types import Episode
@@ -63,6 +63,8 @@ async def try_out(
         )
     if split == "train":
         refuse_silent(config.models, episodes)
+        if leak := in_both(config.tasks, config.seed):
+            say(f"note: {leak}")
 
 
 def rehearse(config: TrainConfig) -> list[str]:
@@ -78,13 +80,15 @@ def rehearse(config: TrainConfig) -> list[str]:
     with unawaited():
         [episodes] = Stop().run(rollout.groups([task], 1, (config.seed, "rehearsal")))
     refuse_silent(config.models, episodes)
+    leaks = [leak] if (leak := in_both(config.tasks, config.seed)) else []
     found = mistake(episodes)
     if found is None:
-        return []
+        return leaks
     if found.kind in PLAIN:
         what = f"{found.place}: {found.kind}: {found.message}"
         raise UserError(what, fix_of(found, "correct that line"))
-    return [f"{found.place}: {found.kind}: {found.message}, after a model that says {SAID!r}"]
+    after = f"{found.place}: {found.kind}: {found.message}, after a model that says {SAID!r}"
+    return [*leaks, after]
 
 
 def refuse_silent(models: ModelsConfig, episodes: Sequence[Episode]) -> None:
