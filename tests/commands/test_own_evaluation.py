@@ -330,3 +330,16 @@ def test_questions_that_no_score_could_find_right_are_refused_before_a_model_is_
         assert not server.asked
         assert main([*words, "own:Open"]) == 0  # a metric of one's own needs no answers
     assert "1.000" in capsys.readouterr().out
+
+
+def test_an_agent_that_was_edited_is_refused_by_the_name_of_its_module(here, capsys):
+    with chat_server(lambda _text: "e1") as server:
+        words = ["eval", "--agents", "mine:two_pass", "--tasks", "recall@1k", "--n", "1"]
+        words += ["--model", server.url, "--out", "out", "--no-closed-book"]
+        assert main(words) == 0
+        del sys.modules["mine"]
+        with open("mine.py", "a") as file:
+            file.write("\n# edited\n")
+        assert main(words) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "agent mine:two_pass was made of other code: the module mine has changed fix:" in said

@@ -136,7 +136,7 @@ class Chats:
         if role not in self.models:
             known = ", ".join(self.models)
             raise UserError(
-                f"there is no model for the role {role!r}", f"give it a model; there are: {known}"
+                f"there is no model for the role {role!r}", f"open a chat in one that has: {known}"
             )
         return self.models[role]
 

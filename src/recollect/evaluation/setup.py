@@ -312,6 +312,13 @@ def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> No
 
 def _around(before: str, now: str) -> str:
     """Show two texts where they begin to differ: an agent's settings hold whole prompts."""
+    (old_settings, _, old), (settings, _, new) = before.rpartition("}"), now.rpartition("}")
+    if settings == old_settings:
+        code = [
+            set(zip(words[::2], words[1::2], strict=True)) for words in (old.split(), new.split())
+        ]
+        edited = sorted({module for module, _hash in code[0] ^ code[1]})
+        return f"made of other code: the module {', '.join(edited)} has changed"
     differ = (i for i, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1])
     at = next(differ, min(len(before), len(now)))
     old, new = (text[max(0, at - 40) : at + 60] for text in (before, now))
