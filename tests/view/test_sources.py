@@ -13,6 +13,7 @@ import urllib.request
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,6 +158,46 @@ def test_tasks_of_the_same_name_whose_data_changed_are_not_compared(tmp_path):
     assert (found["n"], found["unpaired"]) == (2, [2, 2])
     with pytest.raises(UserError, match="no task in common"):
         compare(first, Side(evaluated(tmp_path / "third", "third", kept=0)))
+
+
+async def one(task, chats, memory):
+    return ["1" for _ in task.questions]
+
+
+async def other(task, chats, memory):
+    return [(await chats.open().say(q.text)).text for q in task.questions]
+
+
+def agents_of(folder: Path, agents: list[Any], said: str = "0") -> Source:
+    """Evaluate agents on tasks whose answers are 0 and 1, with a model that says one thing."""
+
+    def family(split: str) -> list[Task]:
+        asked = [(Question("Which?", (str(i),)),) for i in range(2)]
+        return [Task(f"{split}-{i}", [f"It is {i}."], q, "two") for i, q in enumerate(asked)]
+
+    model = ScriptedPolicy.model(lambda prompt: said)
+    recollect.evaluate(tasks=[family], agents=agents, model=model, n=2, out=folder, quiet=True)
+    [source] = open_sources([folder])
+    source.refresh()
+    return source
+
+
+def test_an_agent_is_never_compared_with_whatever_came_last(tmp_path):
+    """Of a side that leaves its agent open, the same one is taken, or the only one there is."""
+    single, several = agents_of(tmp_path / "a", [one]), agents_of(tmp_path / "b", [other, "fold"])
+    for name in ("other", "fold"):
+        found = compare(Side(several, name), Side(single))
+        assert found["chosen"] == [name, "one"] and found["n"] == 2
+        assert (found["first"], found["second"]) == (1, 1)
+    found = compare(Side(several, "fold"), Side(several))
+    assert found["chosen"] == ["fold", "fold"] and found["both"] == 1
+    found = compare(Side(several), Side(several))
+    assert found["chosen"] == ["", ""] and found["n"] == 6
+    for first, second in ((Side(single), Side(several)), (Side(several), Side(single, "one"))):
+        with pytest.raises(UserError, match=r"b has several agents.*(?s:.)*b@fold: fold, other"):
+            compare(first, second)
+    found = compare(Side(single), Side(agents_of(tmp_path / "c", [other], "1")))
+    assert found["chosen"] == ["one", "other"] and found["n"] == 2
 
 
 def test_nothing_is_served_beyond_loopback_without_a_key(tmp_path, monkeypatch):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.errors import UserError
+from recollect.evaluation.assessment import CLOSED_BOOK
 from recollect.metrics import cluster_scores, mean_interval, paired_p_value
 from recollect.view.causes import RIGHT
 from recollect.view.rows import Row
@@ -66,6 +67,7 @@ class Side:
 
 def compare(first: Side, second: Side) -> dict[str, Any]:
     """Pair answers to the same question of the same task; first minus second."""
+    first, second = _chosen(first, second)
     sides = [first, second]
     by_agent = all(s.source.kind == "evaluation" and not s.chosen for s in sides)
     answers = [_keyed(side.rows(), by_agent) for side in sides]
@@ -100,6 +102,35 @@ def compare(first: Side, second: Side) -> dict[str, Any]:
         "unpaired": [len(own) - len(shared) for own in answers],
         "rows": [_pair(a, b) for a, b in pairs if (a["score"] >= RIGHT) != (b["score"] >= RIGHT)],
     }
+
+
+def _chosen(first: Side, second: Side) -> tuple[Side, Side]:
+    """Choose for a side that leaves it open: the other's agent, or the only one it has.
+
+    Two evaluations of the same agents stay as they are: each agent is compared with itself.
+    """
+    sides = (first, second)
+    if any(side.source.kind != "evaluation" for side in sides) or (first.choice and second.choice):
+        return sides
+    own = [[n for n in side.choices if n != CLOSED_BOOK] or side.choices for side in sides]
+    if not (first.choice or second.choice) and not set(own[0]).isdisjoint(own[1]):
+        return sides
+    left, right = (
+        side if side.choice else replace(side, choice=_agent(side, names, other.choice))
+        for side, names, other in zip(sides, own, reversed(sides), strict=True)
+    )
+    return left, right
+
+
+def _agent(side: Side, names: Sequence[str], same: str) -> str:
+    if same in side.choices:
+        return same
+    if len(names) < 2:
+        return "".join(names)
+    raise UserError(
+        f"{side.source.name} has several agents, and the other side has none of them",
+        f"name one, as in {side.source.name}@{names[0]}: {', '.join(names)}",
+    )
 
 
 def _keyed(rows: Sequence[Row], by_agent: bool) -> Mapping[Key, Row]:
