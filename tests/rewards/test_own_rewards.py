@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -98,9 +99,28 @@ def test_a_reward_cannot_write_the_answers_that_are_measured():
         episode.answers[:] = [question.answers[0] for question in episode.task.questions]
         return 1.0
 
-    with pytest.raises(OwnMistake, match="changed the answers, which are measured"):
+    with pytest.raises(OwnMistake, match="changed the answers or the task, which are measured"):
         scored(cheat)
     assert seen[0].answers == ["Ann", "Oslo"]
+
+
+def test_a_reward_cannot_change_what_is_asked_or_trained():
+    seen = []
+
+    def easier(episode: Episode, memory: Any) -> float:
+        seen.append(episode)
+        episode.task = replace(episode.task, questions=(Question("Who?", ("Ann",)),) * 2)
+        return 1.0
+
+    def shorter(episode: Episode, memory: Any) -> float:
+        episode.contexts.pop()
+        return 1.0
+
+    with pytest.raises(OwnMistake, match="changed the answers or the task"):
+        scored(easier)
+    assert seen[0].task is TASK
+    with pytest.raises(OwnMistake, match="changed the list of contexts, which are trained"):
+        scored(shorter)
 
 
 @pytest.mark.parametrize("returned", [2.0, -0.1, math.nan, math.inf, None, "0.5", [1]])

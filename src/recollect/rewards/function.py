@@ -53,12 +53,16 @@ class WithAnswers:
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score the episode, then its answers."""
-        answers = list(episode.answers)
+        task, answers = episode.task, list(episode.answers)
+        contexts = list(map(id, episode.contexts))
         given: Any = self.reward(episode, memory)  # which need not be async
         found = as_score(await given if inspect.isawaitable(given) else given, self.reward)
         wrong = _wrong(found, episode)
-        if episode.answers != answers:
-            episode.answers, wrong = answers, "changed the answers, which are measured: copy them"
+        if episode.answers != answers or episode.task is not task:
+            wrong = "changed the answers or the task, which are measured: copy them"
+            episode.task, episode.answers = task, answers
+        elif list(map(id, episode.contexts)) != contexts:
+            wrong = "changed the list of contexts, which are trained: copy it"
         if wrong:
             own = self.reward.function if isinstance(self.reward, FunctionReward) else self.reward
             raise OwnMistake(f"the reward {wrong}", place_of_function(own))
