@@ -30,6 +30,7 @@ def test_an_agent_of_yours_is_measured_beside_ours(here, capsys):
         assert main(["eval", *words]) == 0
         shown = capsys.readouterr().out
         assert "mine:two_pass" in shown and "mine:Chess" in shown
+        assert "as asked for with --metrics" in shown and "mine:close_enough" in shown
         config = json.loads(Path("out/config.json").read_text())
         assert '"max_note_tokens": 7' in config["agents"]["mine.py:Reader"]
         assert list(config["code"]) == ["mine"] and Path("out/code/mine.py").is_file()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recollect.cli import main
+from recollect.commands.runs import describe
 from recollect.config.starting import starting_point
 from tests.support.warm import Warm
 
@@ -33,6 +34,11 @@ def train(folder: Path, name: str, *more: str) -> None:
 def rows(text: str) -> dict[str, tuple[str, ...]]:
     found = {m[1].split(" ")[0]: m.groups()[1:] for m in ROW.finditer(text)}
     return {"1x" if name == "after" else name: figures for name, figures in found.items()}
+
+
+def test_an_evaluation_among_runs_is_not_called_damaged(tmp_path):
+    (tmp_path / "config.json").write_text('{"identity": {}, "agents": {}}')
+    assert describe(tmp_path).state == "an evaluation: see its report.md"
 
 
 @pytest.mark.parametrize("more", [(), tuple(OTHER)])

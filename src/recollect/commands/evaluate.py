@@ -36,7 +36,13 @@ from recollect.evaluation.setup import (
     set_up,
     with_model,
 )
-from recollect.evaluation.tables import cost_table, judge_table, published_table, score_table
+from recollect.evaluation.tables import (
+    asked_table,
+    cost_table,
+    judge_table,
+    published_table,
+    score_table,
+)
 from recollect.evaluation.tracked import tracked
 from recollect.evaluation.trial import try_metrics, try_out
 from recollect.evaluation.workers import Workers, count_workers
@@ -159,19 +165,20 @@ def _score(
             opened.note = lambda text: console.print(text, markup=False, soft_wrap=True)
             opened.log_result(*tracked(results))
     found = EvalResult(folder, results)
-    _finish(console, folder, results)
+    _finish(console, folder, results, options.metrics)
     _say_failures(console, found)
     return found
 
 
-def _finish(console: Console, folder: Path, results: Results) -> None:
+def _finish(console: Console, folder: Path, results: Results, asked: Sequence[str]) -> None:
     save(results, folder)
     report, page = write_report(folder)
     judged = [name for name, known in results.config["sets"].items() if known["primary"] == JUDGE]
     if judged and not results.judge:
         text = f"{', '.join(judged)}: usually judged; without --judge answer_overlap counts first"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    tables = [score_table(results), published_table(results), cost_table(results)]
+    tables = [score_table(results), asked_table(results, asked), published_table(results)]
+    tables += [cost_table(results)]
     tables += [judge_table(results.judge)] if results.judge else []
     if not console.is_terminal:
         console.width = max(120, console.width)  # a file has no width: nothing need be cut

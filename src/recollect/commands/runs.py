@@ -60,6 +60,8 @@ def describe(folder: Path) -> RunLine:
     """Read a run's line from its settings and metrics; a damaged one says so."""
     try:
         config = read_json(folder / "config.json", "")
+        if "identity" in config:
+            return RunLine(str(folder), "", "", "", "", "an evaluation: see its report.md")
         rows = list(read_records(folder))
         tasks, agent = (_name(config[part]) for part in ("tasks", "agent"))
         wanted = int(config["steps"])

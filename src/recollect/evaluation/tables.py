@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.table import Table
 from rich.text import Text
 
 from recollect.display.figures import interval_bar, plain_table
 from recollect.display.numbers import count, dollars, duration, estimate, interval, share
-from recollect.evaluation.results import JudgeError, Results
+from recollect.evaluation.results import Cell, JudgeError, Results
 
 
 def score_table(results: Results) -> Table:
@@ -45,20 +47,33 @@ def score_table(results: Results) -> Table:
 
 def published_table(results: Results) -> Table | None:
     """Show the benchmarks' own scores, by their own names; None where no set has any."""
+    names = list(dict.fromkeys(name for cell in results.cells for name in cell.published))
+    title = "as published, to compare with published figures; hedging can win some of them"
+    rows = [(cell, cell.published) for cell in results.cells if cell.published]
+    return _beside(rows, names, title) if names else None
+
+
+def asked_table(results: Results, asked: Sequence[str]) -> Table | None:
+    """Show the metrics that were asked for; None where the other tables have all of them."""
+    shown = {name for cell in results.cells for name in (cell.primary, *cell.published)}
+    names = [name for name in dict.fromkeys(asked) if name not in shown]
+    rows = [(cell, names) for cell in results.cells]
+    return _beside(rows, names, "as asked for with --metrics") if names else None
+
+
+def _beside(rows: Sequence[tuple[Cell, Sequence[str]]], names: Sequence[str], title: str) -> Table:
+    """Show scores beside the first one: of every cell those that are named with it."""
     table = plain_table(padding=2)
-    table.title = "as published, to compare with published figures; hedging can win some of them"
-    table.title_justify = "left"
+    table.title, table.title_justify = title, "left"
     for header in ("tasks", "agent"):
         table.add_column(header, no_wrap=True)
-    names = list(dict.fromkeys(name for cell in results.cells for name in cell.published))
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
-    for cell in results.cells:
-        if cell.published:
-            found = [cell.scores[name] if name in cell.published else None for name in names]
-            shown = ["" if s is None else estimate(s.mean, s.low, s.high) for s in found]
-            table.add_row(cell.task, cell.agent, *shown)
-    return table if names else None
+    for cell, own in rows:
+        found = [cell.scores.get(name) if name in own else None for name in names]
+        shown = ["" if s is None else estimate(s.mean, s.low, s.high) for s in found]
+        table.add_row(cell.task, cell.agent, *shown)
+    return table
 
 
 def cost_table(results: Results) -> Table:
