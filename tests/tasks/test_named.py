@@ -45,6 +45,13 @@ def test_an_unknown_name_lists_the_known_ones():
         open_family(TaskSpec("recal"))
 
 
+def test_a_file_that_is_no_family_is_told_how_it_is_named():
+    for name, fix in (("t.parquet", "write parquet:t.parquet"), ("t.csv", "a Parquet file")):
+        [spec] = parse_specs(name)
+        with pytest.raises(UserError, match=f"(?s)no task {name!r}.*{fix}"):
+            open_family(spec)
+
+
 @pytest.mark.parametrize("name", ["recall", "ledger", "chronicle"])
 @pytest.mark.parametrize("tokens", [4_500, 20_000])
 def test_made_up_families_fill_a_length(name, tokens):

@@ -108,12 +108,15 @@ Opener = Callable[[TaskSpec, Path], TaskFamily]
 """Make a family from what was written and the folder in which its data lie, if it has any."""
 
 
+TABLE = "write its rows into a file of JSON lines or a Parquet file, and name that"
+
+
 def open_family(spec: TaskSpec, data: Path | None = None) -> TaskFamily:
     """Make the family that a spec names; its data lie in `data`/NAME, or in data/NAME."""
     if spec.name not in OPENERS:
-        raise UserError(
-            f"there is no task {spec.name!r}", f"choose from {', '.join(sorted(OPENERS))}"
-        )
+        tables = {".parquet": f"write parquet:{spec.name}", ".csv": TABLE, ".json": TABLE}
+        fix = tables.get(Path(spec.name).suffix, f"choose from {', '.join(sorted(OPENERS))}")
+        raise UserError(f"there is no task {spec.name!r}", fix)
     return OPENERS[spec.name](spec, (data or Path("data")) / spec.name)
 
 
