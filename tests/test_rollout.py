@@ -7,6 +7,7 @@ import gc
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -98,18 +99,21 @@ class Peeking:
     seen: list[Task] = field(default_factory=list)
 
     async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
-        self.seen.append(replace(task, chunks=tuple(task.chunks), meta=dict(task.meta)))
+        self.seen.append(replace(task, chunks=tuple(task.chunks), meta=deepcopy(task.meta)))
         while task.chunks:
             await chats.open("memory").say(user(task.chunks.pop()), max_tokens=9)
         task.meta["cluster"] = "mine"
+        task.meta["days"].pop(0)["of"].clear()
         return [next(iter(q.answers), "unknown") for q in task.questions]
 
 
 def peeked(agent: Peeking) -> list:
     gold = {"facts": [0], "dia_ids": ["a"], "questions": [{"rubric": ["a"]}], "style": "plain"}
+    gold["days"] = [{"of": ["May"]}]
     shared = Task("a", ["one", "two"], (Question("?", ("a",), evidence=(1,)),), meta=gold)
     [group] = asyncio.run(rollout(agent).groups([shared], 2, (0, 1)))
     assert shared.questions[0].answers == ("a",) and "cluster" not in shared.meta
+    assert shared.meta["days"] == [{"of": ["May"]}]
     return group
 
 
@@ -117,7 +121,8 @@ def test_an_agent_is_not_shown_the_answers_or_where_they_are() -> None:
     agent = Peeking()
     assert [e.reward for e in peeked(agent)] == [0.0, 0.0]
     for seen in agent.seen:
-        assert seen.questions == (Question("?", ()),) and seen.meta == {"style": "plain"}
+        assert seen.questions == (Question("?", ()),)
+        assert seen.meta == {"style": "plain", "days": [{"of": ["May"]}]}
 
 
 def test_an_agent_that_says_so_is_shown_the_answers() -> None:

@@ -123,13 +123,19 @@ def sees_answers(agent: Agent) -> bool:
 
 def as_shown(agent: Agent, task: Task) -> Task:
     """Return a task as an agent sees it: without its answers, and the agent's own to change."""
-    # Episodes share tasks: chunks that one agent takes out of a list are no other agent's loss.
+    # Episodes share tasks: what one agent takes out of a list is no other agent's loss.
     chunks = list(task.chunks) if isinstance(task.chunks, list) else task.chunks
     if sees_answers(agent):
-        return replace(task, chunks=chunks, meta=dict(task.meta))
+        return replace(task, chunks=chunks, meta=_copied(task.meta))
     asked = tuple(replace(q, answers=(), evidence=()) for q in task.questions)
-    meta = {name: value for name, value in task.meta.items() if name not in GOLD}
+    meta = {name: _copied(value) for name, value in task.meta.items() if name not in GOLD}
     return replace(task, chunks=chunks, questions=asked, meta=meta)
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is dict:
+        return {name: _copied(inner) for name, inner in value.items()}
+    return list(map(_copied, value)) if type(value) is list else value
 
 
 def open_memory(agent: Agent, task: Task) -> Memory:
