@@ -344,3 +344,24 @@ def test_an_agent_that_was_edited_is_refused_by_the_name_of_its_module(here, cap
         assert main(words) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "agent mine:two_pass was made of other code: the module mine has changed fix:" in said
+
+
+def test_an_agent_that_keeps_something_between_episodes_is_told(here, capsys):
+    Path("own.py").write_text(
+        "class Piling:\n"
+        "    def __init__(self):\n        self.notes = []\n\n"
+        "    async def run(self, task, chats, memory):\n"
+        "        self.notes += task.chunks\n"
+        "        return [(await chats.open().say(q.text)).text for q in task.questions]\n"
+    )
+    says = "note: own.py:5: Piling changes self.notes as it runs, which all of its episodes share"
+    with chat_server(lambda _text: "e1") as server:
+        words = ["--agents", "fold,own:Piling,mine:Reader", "--tasks", "mine:Chess", "--n", "1"]
+        assert main(["eval", *words, "--model", server.url, "--out", "out"]) == 0
+    assert (said := " ".join(capsys.readouterr().out.split())).count(says) == 1
+    assert "Reader changes" not in said
+    small = ["--rollout.tasks", "2", "--rollout.n", "2", "--updates-per-step", "1", "--steps", "1"]
+    words = ["train", "demo", "--agent", "own:Piling", *small, "--val.tasks", "2", "--val.lengths"]
+    for more in (["--dry-run"], []):
+        assert main([*words, *more]) == 0
+        assert says in " ".join(capsys.readouterr().out.split())

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from recollect.agents.base import is_ours
 from recollect.agents.baselines import is_bound
+from recollect.agents.shared import changes, held
 from recollect.config.modules import is_named
 from recollect.errors import UserError, place_of
 from recollect.evaluation.calls import recorded
@@ -44,6 +45,7 @@ async def try_out(
             say(f"{name} is shown the accepted answers: it is a bound, and no competitor")
         models = opened.own.get(name, opened.models)
         rollout = Rollout(setup.bound[name], models, NoReward(), timeout=TIMEOUT)
+        before = held(rollout.agent)
         for set_name, family in setup.grid.families.items():
             job = Job(set_name, name, 0, 0)
             if job.id in store.done:
@@ -60,6 +62,8 @@ async def try_out(
             if found is not None:
                 what = f"{found.place}: {found.kind}: {found.message} (in a trial episode)"
                 raise UserError(what, fix_of(found, "correct it, then run the same command again"))
+        if shared := changes(rollout.agent, before):
+            say(f"note: {shared}")
 
 
 def try_metrics(setup: Setup, asked: Iterable[str]) -> None:

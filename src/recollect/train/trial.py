@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from recollect.agents.base import is_ours
+from recollect.agents.shared import changes, held
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
 from recollect.concurrency.stop import Stop
@@ -53,6 +54,7 @@ async def try_out(
     size = config.tasks.size(split)
     count = EPISODES if size is None else max(1, min(EPISODES, size))
     tasks = [first_task(config.tasks, config.seed, split, i) for i in range(count)]
+    before = held(rollout.agent)
     with unawaited(), noticed(say):
         groups = await rollout.groups(tasks, EPISODES // count, (config.seed, "trial"))
     episodes = [episode for group in groups for episode in group]
@@ -61,6 +63,8 @@ async def try_out(
             f"{found.place}: {found.kind}: {found.message} (in a trial episode)",
             fix_of(found, "correct it, then run the same command again"),
         )
+    if shared := changes(rollout.agent, before):
+        say(f"note: {shared}")
     if split == "train":
         refuse_silent(config.models, episodes)
         if leak := in_both(config.tasks, config.seed):
@@ -77,18 +81,20 @@ def rehearse(config: TrainConfig) -> list[str]:
     reward: Reward = make_reward(config, dict.fromkeys(ROLES, model)) if own else NoReward()
     rollout = Rollout(make_agent(config), dict.fromkeys(ROLES, model), reward, timeout=60)
     task = first_task(config.tasks, config.seed, "train")
+    before = held(rollout.agent)
     with unawaited():
         [episodes] = Stop().run(rollout.groups([task], 1, (config.seed, "rehearsal")))
     refuse_silent(config.models, episodes)
-    leaks = [leak] if (leak := in_both(config.tasks, config.seed)) else []
+    notes = [in_both(config.tasks, config.seed), changes(rollout.agent, before)]
+    notes = list(filter(None, notes))
     found = mistake(episodes)
     if found is None:
-        return leaks
+        return notes
     if found.kind in PLAIN:
         what = f"{found.place}: {found.kind}: {found.message}"
         raise UserError(what, fix_of(found, "correct that line"))
     after = f"{found.place}: {found.kind}: {found.message}, after a model that says {SAID!r}"
-    return [*leaks, after]
+    return [*notes, after]
 
 
 def refuse_silent(models: ModelsConfig, episodes: Sequence[Episode]) -> None:

@@ -1,0 +1,127 @@
+"""What episodes of a user's own agent share and change is said: many of them run at once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+import pytest
+
+from recollect.agents.fold import FoldAgent
+from recollect.agents.function import as_agent
+from recollect.agents.shared import changes, held
+
+NOTES: list[str] = []
+VECTOR = np.zeros(3)
+COUNT = 0
+
+
+class Shelf:
+    def __init__(self):
+        self.books = {"a": [1]}
+
+
+SHELF = Shelf()
+
+
+async def to_a_global(task, chats, memory):
+    NOTES.append(task)
+
+
+async def to_a_number(task, chats, memory):
+    global COUNT
+    COUNT += 1
+
+
+async def to_an_object(task, chats, memory):
+    SHELF.books["a"].append(2)
+
+
+async def locally(task, chats, memory):
+    notes = [*NOTES, COUNT, SHELF.books, float("nan")]
+    VECTOR[0] += 1
+    return notes
+
+
+def closing():
+    seen = set()
+
+    async def agent(task, chats, memory):
+        seen.add(task)
+
+    return agent
+
+
+@dataclass
+class Counting:
+    n: int = 3
+
+    async def run(self, task, chats, memory):
+        self.n += 1
+
+
+@dataclass(frozen=True)
+class Keeping:
+    notes: list[str] = field(default_factory=list)
+    odd: float = float("nan")
+
+    async def run(self, task, chats, memory):
+        self.notes.append(task)
+
+
+class Writing:
+    async def run(self, task, chats, memory):
+        self.memory_text = task
+
+
+class Computing:
+    @cached_property
+    def table(self):
+        return [1]
+
+    async def run(self, task, chats, memory):
+        return self.table
+
+
+class Called:
+    def __init__(self):
+        self.calls = 0
+
+    async def __call__(self, task, chats, memory):
+        self.calls += 1
+
+
+def said(agent) -> str:
+    before = held(agent)
+    asyncio.run(agent.run("a task", None, None))
+    return changes(agent, before)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (to_a_global, "to_a_global changes NOTES as"),
+        (to_a_number, "to_a_number changes COUNT as"),
+        (to_an_object, "to_an_object changes SHELF as"),
+        (partial(to_a_global), "to_a_global changes NOTES as"),
+        (closing(), "agent changes seen as"),
+        (Counting, "Counting changes self.n as"),
+        (Keeping, "Keeping changes self.notes as"),
+        (Writing, "Writing changes self.memory_text as"),
+        (Called(), "Called changes self.calls as"),
+    ],
+)
+def test_what_all_episodes_share_and_one_changes_is_named(given, names):
+    found = said(as_agent(given))
+    assert "test_shared.py:" in found and names in found
+
+
+@pytest.mark.parametrize("given", [locally, Computing])
+def test_what_is_local_or_computed_once_is_no_state(given):
+    assert said(as_agent(given)) == ""
+
+
+def test_agents_of_ours_hold_nothing():
+    assert held(FoldAgent()) == {} and changes(FoldAgent(), {}) == ""
