@@ -9,9 +9,11 @@ from functools import cached_property, partial
 import numpy as np
 import pytest
 
+from recollect.agents.base import checked_answers
 from recollect.agents.fold import FoldAgent
 from recollect.agents.function import as_agent
 from recollect.agents.shared import changes, held
+from recollect.errors import OwnMistake
 
 NOTES: list[str] = []
 VECTOR = np.zeros(3)
@@ -121,6 +123,22 @@ def test_what_all_episodes_share_and_one_changes_is_named(given, names):
 @pytest.mark.parametrize("given", [locally, Computing])
 def test_what_is_local_or_computed_once_is_no_state(given):
     assert said(as_agent(given)) == ""
+
+
+@dataclass(frozen=True)
+class Named:
+    """Has a setting of a name that ours use for what is called."""
+
+    function: str = "search"
+
+    async def run(self, task, chats, memory):
+        return 3
+
+
+def test_a_setting_called_function_is_no_function():
+    with pytest.raises(OwnMistake, match="the agent Named returned 3") as raised:
+        checked_answers(Named(), 3, 1)
+    assert "test_shared.py:" in raised.value.place
 
 
 def test_agents_of_ours_hold_nothing():

@@ -71,9 +71,13 @@ def test_a_class_with_a_tool_is_measured_beside_ours_and_its_tool_is_called(here
         (["--tasks", "mine:Chess@8k"], "mine:Chess has no method of_length"),
         (["--metrics", "mine:nothing"], "has no nothing"),
         (["--metrics", "nothing"], "there is no metric 'nothing'"),
+        (["--agents", "own:Plain", "--set", "own:Plain.n=4"], "Plain has no settings: those of a"),
     ],
 )
 def test_bad_names_are_one_message(here, capsys, words, says):
+    Path("own.py").write_text(
+        "class Plain:\n    n = 3\n\n    async def run(self, task, chats, memory):\n        pass\n"
+    )
     given = ["--model", "http://127.0.0.1:9/v1", "--out", "out"]
     given += [] if "--tasks" in words else ["--tasks", "recall@1k"]
     assert main(["eval", *given, *words]) == 2

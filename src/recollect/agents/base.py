@@ -216,14 +216,15 @@ def part_name(part: object) -> str:
     function: Any = getattr(part, "function", None)
     if isinstance(function, functools.partial):
         function = function.func
-    if function is None:
+    if not callable(function):  # no function is called so: it may be a setting of that name
         return type(part).__name__
     return str(function.__name__) if inspect.isroutine(function) else type(function).__name__
 
 
 def place_of_agent(agent: Agent) -> str:
     """Return where an agent's function is defined."""
-    return place_of_function(getattr(agent, "function", None) or agent.run)
+    function = getattr(agent, "function", None)
+    return place_of_function(function if callable(function) else agent.run)
 
 
 def memory_kind(agent: object) -> type | None:

@@ -207,7 +207,9 @@ def _laid_over(part: Any, path: list[str], value: str, setting: str) -> Any:
     known = [f.name for f in fields(part)] if is_dataclass(part) else []
     field, *rest = path
     if field not in known:
-        raise UserError(f"{setting!r}: there is no {field}", f"choose from {', '.join(known)}")
+        none = f"{type(part).__name__} has no settings: those of a class are fields of a dataclass"
+        fix = f"choose from {', '.join(known)}" if known else none
+        raise UserError(f"{setting!r}: there is no {field}", fix)
     old = getattr(part, field)
     if rest:
         return replace(part, **{field: _laid_over(old, rest, value, setting)})
