@@ -143,3 +143,13 @@ def test_a_text_that_is_not_in_utf_8_is_said_to_be(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"there is no file .*no.jsonl"):
         Jsonl(tmp_path / "no.jsonl").size("test")
+
+
+def test_held_out_lines_that_are_training_lines_are_said(tmp_path):
+    line = {"text": "It rains.", "question": "What is the weather?", "answer": "rain"}
+    other = line | {"question": "Does it rain?", "answer": "it does"}
+    family = write(tmp_path / "t.jsonl", line | {"split": "train"}, other, line, line)
+    said = "2 of 3 held-out tasks are training tasks, too (first: line 3)"
+    assert [note for note in family.notes if note.endswith(said)]
+    family = write(tmp_path / "u.jsonl", line | {"split": "train"}, other)
+    assert len(family.notes) == 1

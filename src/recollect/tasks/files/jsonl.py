@@ -97,6 +97,8 @@ class Jsonl:
                     record = _loaded(text, place)
                     task = parse_task(record, place)
                     found.look(record, number, whole)
+                    asked = (question.text for question in task.questions)
+                    found.texts[number] = hash((*task.chunks, None, *asked))
                     if task.id in seen:
                         other = f"{place}: the id {task.id!r} is also in line {seen[task.id]}"
                         raise UserError(other, "give every line an id of its own")
@@ -131,6 +133,11 @@ class Jsonl:
             names = [f"{name} (line {at})" for name, at in found.unread.items()]
             more = [f"{len(names) - MOST} more"] if len(names) > MOST else []
             said.append(f"keys not used: {', '.join(names[:MOST] + more)}")
+        trained = {found.texts[line] for line, _start in found.places["train"]}
+        both = [line for line, _start in found.places["test"] if found.texts[line] in trained]
+        if both:
+            many = f"{len(both):,} of {self.size('test'):,} held-out tasks"
+            said.append(f"{many} are training tasks, too (first: line {both[0]})")
         if found.spoilt:
             many = f"{len(found.spoilt):,} line{'s' * (len(found.spoilt) > 1)}"
             said.append(f"{many} not in UTF-8 and read with gaps (first: line {found.spoilt[0]})")
@@ -146,6 +153,8 @@ class _Found:
         self.unread: dict[str, int] = {}
         """Keys that mean nothing here, each with the first line that has it."""
         self.spoilt: list[int] = []
+        self.texts: dict[int, int] = {}
+        """A hash of what is read of every line's task."""
 
     def look(self, record: Mapping[str, Any], number: int, whole: bool) -> None:
         """Note what a line holds that is not read."""
