@@ -100,7 +100,7 @@ def test_a_split_may_be_taken_by_place_or_by_its_name_alone():
     assert whole.size("train") + whole.size("test") == 9
 
 
-def test_a_family_that_makes_another_task_each_time_is_refused():
+def test_a_family_that_makes_another_task_each_time_or_names_all_alike_is_refused():
     class Dice:
         name, metric = "dice", "exact_match"
 
@@ -117,7 +117,13 @@ def test_a_family_that_makes_another_task_each_time_is_refused():
         def task(self, index, seed=0, split="train"):
             return Task(f"{split}-{index}", [f"{Random(seed).random()}"], (WHO,))
 
+    class Alike(Fair):
+        def task(self, index, seed=0, split="train"):
+            return Task("a task", [f"{index}"], (WHO,))
+
     first_task(Fair(), 0, "train")
+    with pytest.raises(UserError, match=r"test_own_tasks.py:\d+: tasks 0 and 1 have one id: 'a t"):
+        first_task(Alike(), 0, "train")
     says = r"test_own_tasks.py:\d+: Dice.task\(0, 0, 'test'\) is another task each time"
     with pytest.raises(UserError, match=says):
         first_task(Dice(), 0, "test")

@@ -130,6 +130,9 @@ def first_task(family: TaskFamily, seed: int, split: Split, index: int = 0) -> T
     check_task(found, family.task)
     if _is_own(family) and not index:
         _check_same(found, _made_task(family, seed, split, index), family, seed, split)
+        if family.size(split) != 1 and _made_task(family, seed, split, 1).id == found.id:
+            what = f"{place_of_function(family.task)}: tasks 0 and 1 have one id: {found.id!r:.80}"
+            raise UserError(what, "give every task an id of its own")
     return found
 
 
