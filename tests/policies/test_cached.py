@@ -103,6 +103,8 @@ def test_listed_models_that_cannot_be_read_are_a_failure():
         {"data": [{"embedding": [1.0]}]},
         {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}]},
         {"data": [{"index": 0, "embedding": ["x"]}]},
+        {"data": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [2.0]}]},
+        {"data": [{"index": 1, "embedding": [1.0]}]},
     ],
 )
 def test_vectors_that_cannot_be_read_are_a_failure(body):

@@ -56,6 +56,9 @@ def _vectors(answer: dict[str, Any]) -> np.ndarray:
     """Take the vectors out of an answer, in the order of the texts."""
     try:
         rows = sorted(answer["data"], key=lambda row: row["index"])
+        if [row["index"] for row in rows] != list(range(len(rows))):
+            # Two vectors under one number: nobody knows which text each belongs to.
+            raise ValueError("they are not numbered one by one")
         return np.array([row["embedding"] for row in rows], np.float32)
     except (KeyError, TypeError, ValueError) as error:
         raise BadReply(f"the vectors cannot be read: {error!r}") from None
