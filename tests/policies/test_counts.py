@@ -10,7 +10,7 @@ import pytest
 
 from recollect.chat.chat import Model
 from recollect.chat.rendering import user
-from recollect.errors import UserError
+from recollect.errors import BoundaryError, UserError
 from recollect.evaluation.calls import CallLog, RecordedSpeaker
 from recollect.models.connect import connect
 from recollect.policies.client import Client, Endpoint
@@ -61,6 +61,42 @@ def test_counts_are_compared_with_what_was_sent_and_asked_for():
     assert read_counts({"usage": usage}, 50, 15) is None
     assert read_counts({}, 50, 16) == read_counts({"usage": "x"}, 50, 16) == (0, 0)
     assert read_counts({"usage": {"prompt_tokens": None}}, 50, 16) == (0, 0)
+
+
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": 7, "completion_tokens": 50}])
+def test_a_server_that_ignores_the_limit_is_refused(usage):
+    said = ["Hi."]
+
+    def edit(answer: dict[str, Any]) -> dict[str, Any]:
+        return answer | {"usage": usage}
+
+    with token_server(TOKENIZER, None, lambda request: {"content": said[0]}, edit=edit) as server:
+        policy = connect(server.url).policy
+        assert isinstance(policy, EndpointSpeaker)
+
+        async def ask(limit: int) -> str:
+            try:
+                return (
+                    await policy.reply([{"role": "user", "content": "a"}], (), Sampling(limit))
+                ).text
+            finally:
+                policy.client.close()
+
+        said[0] = "word " * 50
+        assert asyncio.run(ask(50)) == said[0]
+        with pytest.raises(BoundaryError, match="50 words, though at most 49 tokens"):
+            asyncio.run(ask(49))
+
+
+def test_a_server_may_have_tokens_of_several_words():
+    edit = lambda answer: answer | {"usage": {"prompt_tokens": 7, "completion_tokens": 9}}  # noqa: E731
+    with token_server(
+        TOKENIZER, None, lambda request: {"content": "a b " * 9}, edit=edit
+    ) as server:
+        policy = connect(server.url).policy
+        assert isinstance(policy, EndpointSpeaker)
+        reply = policy.reply([{"role": "user", "content": "a"}], (), Sampling(9))
+        assert len(asyncio.run(reply).text.split()) == 18
 
 
 def test_by_tokens_our_own_counts_are_the_only_ones():

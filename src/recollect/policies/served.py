@@ -110,7 +110,9 @@ class EndpointSpeaker(Speaker):
             else:
                 self.client.tokens["prompt"] += counts[0]
                 self.client.tokens["sampled"] += counts[1]
-            return read_spoken(answer, counts or (0, 0))
+            spoken = read_spoken(answer, counts or (0, 0))
+            _check_limit(spoken, sampling.max_tokens)
+            return spoken
 
         body = {**_settings(self.model, sampling), "messages": list(messages)}
         body[self.limit_name] = body.pop("max_tokens")
@@ -205,6 +207,19 @@ def read_spoken(answer: Mapping[str, Any], counts: tuple[int, int] = (0, 0)) -> 
     if not isinstance(calls, list):
         raise BadReply("the tool calls are no list")
     return Spoken(content or "", reason, tuple(map(_call, calls)), *counts)
+
+
+def _check_limit(spoken: Spoken, max_tokens: int) -> None:
+    """Refuse a reply of a server that ignores the limit: a memory would have more room than others.
+
+    A token is at most a word, unless the server's own count says that it is more.
+    """
+    words = len(spoken.text.split())
+    if words > max_tokens and not spoken.sampled_tokens:
+        raise BadReply(
+            f"the reply has {words} words, though at most {max_tokens} tokens were asked for: the"
+            " server does not keep the limit"
+        )
 
 
 def _call(call: Any) -> SpokenCall:
