@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from recollect.accuracy import accuracy
 from recollect.commands.train import train_and_report
 from recollect.config.presets import preset
+from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import RolloutConfig, ValidationConfig
 from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.errors import UserError
@@ -52,6 +54,31 @@ def test_an_address_may_be_corrected_on_resume(tmp_path):
     resume(judge_url="http://right:1/v1", reader_url="http://right:2/v1", judge_model="strict")
     with pytest.raises(UserError, match=r"reward\.judge_model"):
         resume(judge_url="http://right:1/v1", reader_url="", judge_model="generous")
+
+
+def test_longer_texts_at_which_a_server_failed_are_measured_on_resume(tmp_path):
+    steps, repaired = tmp_path / "demo" / "metrics.jsonl", False
+
+    def reply(_text: str) -> str | int:
+        return "mango" if repaired or not (steps.exists() and steps.read_text()) else 400
+
+    with chat_server(reply) as server:
+        config = replace(
+            preset("demo"),
+            folder=tmp_path,
+            models=ModelsConfig(answer=server.url),
+            rollout=RolloutConfig(tasks=2, n=2),
+            val=ValidationConfig(tasks=2, before_training=False, lengths=(2,), length_tasks=2),
+            steps=1,
+            updates_per_step=1,
+        )
+        with pytest.raises(UserError, match="all 2 episodes of the validation at 2x the text fail"):
+            train_and_report(config)
+        assert not (tmp_path / "demo" / "lengths.json").exists()
+        repaired = True
+        train_and_report(config)
+    found = json.loads((tmp_path / "demo" / "lengths.json").read_text())["2"]
+    assert (found["n"], found["failed"]) == (2, 0)
 
 
 def test_a_reader_that_fails_is_unmeasured_in_validation_and_no_0(tmp_path):

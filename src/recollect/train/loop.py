@@ -162,10 +162,10 @@ async def _train(rollouts: Rollouts, run: Run, watcher: Watcher, stop: Stop | No
         clock = report.Clock()
         for times in config.val.lengths:
             groups = await rollouts.validate(watcher, times, config.val.length_tasks)
-            outcome.lengths[times] = accuracy(groups)
+            outcome.lengths[times] = measured(groups, watcher, f"{times}x the text")
         for times, family in crowded_tasks(config).items():
             groups = await rollouts.validate_on(family, watcher, f"{times}x distractors")
-            outcome.distractors[times] = accuracy(groups)
+            outcome.distractors[times] = measured(groups, watcher, f"{times}x the distractors")
         clock.lap("validation")
         outcome.times = clock.times
         saved_model.export(run.folder / "model", rollouts.model)
@@ -183,6 +183,14 @@ async def measure(rollouts: Rollouts, run: Run, watcher: Watcher, step: int) -> 
     shown = categories if len(categories) > 1 else {}  # a lone category says nothing more
     watcher.validation(step, {"held-out": accuracy(groups), **shown})
     return report.validation_metrics(groups)
+
+
+def measured(groups: list[Group], watcher: Watcher, what: str) -> Accuracy:
+    """Return the accuracy, with a remark on episodes that failed; refuse one that says nothing."""
+    if failed := failures(groups):
+        watcher.note(f"{what}: {failed}")
+    refuse_unmeasured(groups, f"the validation at {what}")
+    return accuracy(groups)
 
 
 def failures(groups: list[Group]) -> str:
