@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import stat
 from pathlib import Path
 
@@ -258,6 +259,21 @@ def test_json_from_anywhere_is_a_value_or_a_value_error():
     for text in ("[" * 200_000, "9" * 5000, b"\xff", "{", ""):
         with pytest.raises(ValueError):
             loads(text)
+
+
+def test_a_folder_that_is_removed_while_it_is_written_is_one_message(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    lines = Lines(folder / "metrics.jsonl")
+    lines.append({"step": 1})
+    shutil.rmtree(folder)
+    with pytest.raises(UserError, match=r"metrics\.jsonl is gone: it was removed"):
+        lines.append({"step": 2})
+    lines.close()
+    with pytest.raises(UserError, match=r"run is gone: it was removed"):
+        write_text(folder / "config.json", "{}")
+    with pytest.raises(UserError, match=r"run is gone: it was removed"), replacing(folder / "a.gz"):
+        (folder / ".tmp-a.gz").write_bytes(b"")
 
 
 def test_a_text_that_utf8_cannot_say_is_written(tmp_path):

@@ -60,6 +60,8 @@ def refusal(error: Exception, path: Path) -> UserError | None:
         return None
     if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
         return UserError("there is no folder for temporary files", TEMPORARY_FILES)
+    if isinstance(error, FileNotFoundError) and not path.parent.exists():
+        return _gone(path.parent)
     number = error.errno if isinstance(error, OSError) else None
     if number is None:
         # Libraries in other languages, and numpy, report the system's error in their text alone.
@@ -69,6 +71,11 @@ def refusal(error: Exception, path: Path) -> UserError | None:
         return None
     name = (error.filename if isinstance(error, OSError) else None) or path
     return UserError(f"cannot write {name}: {os.strerror(number)}", _FIXES[number])
+
+
+def _gone(path: Path) -> UserError:
+    what = f"{path} is gone: it was removed or renamed while it was written"
+    return UserError(what, "leave it where it is until the end, then run the same command again")
 
 
 @contextmanager
@@ -277,6 +284,8 @@ class Lines:
 
     def write(self, line: str) -> None:
         """Write one line."""
+        if not os.fstat(self._file).st_nlink and not self.path.exists():
+            raise _gone(self.path)  # whatever is written there would be lost without a word
         data = memoryview(redact(line).encode() + b"\n")
         size = self._size + len(data)
         try:
