@@ -316,6 +316,12 @@ def test_folders_that_cannot_be_used_are_refused(tmp_path):
     assert [p.name for p in (tmp_path / "full").iterdir()] == ["thesis.tex"]
 
 
+def test_a_folder_whose_name_is_no_text_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UserError, match=r"\\udcff.* no text in UTF-8\n  fix: choose a run folder"):
+        Run.open(Path(os.fsdecode(os.fsencode(tmp_path) + b"/run\xff")), CONFIG)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unwritable_folder_gets_a_message(tmp_path):
     tmp_path.chmod(0o500)
     # Permission bits do not stop a superuser; /proc does.

@@ -21,6 +21,7 @@ import numpy as np
 from recollect import files as disk
 from recollect.errors import UserError
 from recollect.files import Lines
+from recollect.foreign import storable
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint, find_checkpoint, verify
 from recollect.runs.episodes import Decode, read_episodes, write_episodes
@@ -93,6 +94,11 @@ class Run:
         return run
 
     def _refuse_foreign(self) -> None:
+        if storable(name := str(self.folder.absolute())) != name:
+            raise UserError(  # tokenizers cannot write there, which shows at the end of a run
+                f"the name {name!r} holds bytes that are no text in UTF-8",
+                "choose a run folder with another name",
+            )
         if self.folder.exists() and not self.folder.is_dir():
             raise UserError(f"{self.folder} is a file", "choose another run folder")
         if self.folder.is_dir() and not (self.folder / "config.json").exists():
