@@ -11,6 +11,7 @@ from recollect.errors import UserError
 from recollect.policies.client import Endpoint
 from recollect.policies.presence import check_servers
 from tests.support.chat_server import chat_server
+from tests.support.token_server import http_response, listening, read_request
 
 
 def closed_port() -> str:
@@ -45,6 +46,16 @@ def test_a_model_that_is_not_listed_may_speak_all_the_same():
         assert server.asked[0]["model"] == "an alias"
     with chat_server(lambda _text: 404) as server:
         assert "does not serve 'typo'" in refusal(Endpoint(server.url, "typo")).what
+
+
+def test_a_server_that_has_moved_says_where_to():
+    async def move(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(http_response(308, b"", "Location: https://elsewhere/v1/models"))
+
+    with listening(move) as (port, _end):
+        error = refusal(Endpoint(f"http://127.0.0.1:{port}/v1"))
+    assert "308: it has moved to https://elsewhere/v1/models" in error.what
 
 
 def test_it_works_inside_a_running_loop():

@@ -73,6 +73,8 @@ def checked(response: Response) -> dict[str, Any]:
 def _refused(status: int, response: Response) -> EndpointError:
     """Return what a status means."""
     shown = f"{status}: {_message(response.body)}"
+    if status < 400 and "location" in response.headers:  # it is not followed: keys go to one server
+        shown = f"{status}: it has moved to {one_line(response.headers['location'], 300)}"
     if status == 429:
         return RateLimited(shown, _retry_after(response.headers))
     if status >= 500:
