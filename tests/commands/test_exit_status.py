@@ -71,6 +71,16 @@ def test_an_evaluation_whose_every_call_failed_says_why_and_ends_with_1(tmp_path
     assert "quota of this account is spent" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("content", "said"), [(None, 1), (" ", 1), ("x", 0)])
+def test_an_agent_whose_every_answer_is_empty_is_named(tmp_path, capsys, content, said):
+    thought = {"content": content, "reasoning_content": "red"}
+    well = {"choices": [{"message": thought, "finish_reason": "length"}]}
+    with answering(lambda _call: (200, well)) as (url, _calls):
+        assert main(evaluation(url, tmp_path)) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("full_context: all answers of 3 episodes are empty.") == said
+
+
 def test_an_evaluation_some_of_whose_calls_failed_says_so_and_ends_with_0(tmp_path, capsys):
     well = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -167,6 +168,7 @@ def _score(
     found = EvalResult(folder, results)
     _finish(console, folder, results, options.metrics)
     _say_failures(console, found)
+    _say_silence(console, found)
     return found
 
 
@@ -203,3 +205,20 @@ def _say_failures(console: Console, found: EvalResult) -> None:
     if found.all_failed:
         again = "no answer was measured: fix the cause, then add --retry-failed to the same command"
         console.print(again, markup=False, highlight=False, soft_wrap=True)
+
+
+def _say_silence(console: Console, found: EvalResult) -> None:
+    """Name agents all of whose answers are empty: their score measures nothing."""
+    ended: Counter[str] = Counter()
+    silent: Counter[str] = Counter()
+    for record in found.episodes:
+        if record["failure"] is None:
+            ended[record["agent"]] += 1
+            silent[record["agent"]] += not "".join(record["answers"]).strip()
+    for agent in (agent for agent, count in ended.items() if silent[agent] == count):
+        text = (
+            f"{agent}: all answers of {ended[agent]} episodes are empty. A model that thinks first"
+            " may need more tokens (--max-answer-tokens); some servers put all it says into another"
+            " field than the answer"
+        )
+        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
