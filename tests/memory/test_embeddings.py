@@ -237,6 +237,24 @@ def test_a_bad_text_fails_only_who_asked_for_it():
         assert "'bad'" in str(error)
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_another_model_under_the_name_of_the_first_ends_the_run(tmp_path, stored):
+    class Renamed(Fake):
+        async def embed(self, texts, kind="document"):
+            return np.ones((len(texts), hashing.DIM + self.changed))
+
+    fake = Renamed()
+    cache = EmbeddingCache(tmp_path, "fake@1")
+    if stored:
+        cache.add(["a"], hashing.matrix(["a"]))
+    live = LiveEmbedder(fake, cache, batch_size=8)
+    fake.changed = 0
+    asyncio.run(live(["a", "b"]))
+    fake.changed = 1
+    with pytest.raises(UserError, match=rf"{hashing.DIM + 1} numbers, where it gave {hashing.DIM}"):
+        asyncio.run(live(["what?"], "query"))
+
+
 def test_texts_of_like_length_are_together_and_queries_come_first():
     fake = Fake()
     live = LiveEmbedder(fake, batch_size=8)

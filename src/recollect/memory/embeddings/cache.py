@@ -46,6 +46,11 @@ class EmbeddingCache:
     def __contains__(self, text: str) -> bool:
         return self._key(text) in self._rows
 
+    @property
+    def width(self) -> int | None:
+        """How many numbers a vector has; None if there is no vector yet."""
+        return next((vectors.shape[1] for vectors in self._shards.values()), None)
+
     def get(self, text: str) -> np.ndarray | None:
         """Return a text's vector as float32."""
         at = self._rows.get(self._key(text))

@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from recollect.errors import boundary
+from recollect.errors import UserError, boundary
 from recollect.memory.embeddings.base import Embedder, EmbeddingFailed, Kind, unit_vectors
 from recollect.memory.embeddings.cache import EmbeddingCache
 
@@ -39,6 +39,8 @@ class LiveEmbedder:
         """How many texts are embedded at once; the embedder's own where it is not given."""
         self.keep = keep
         """Vectors held in memory, the longest unused given up first."""
+        self.width = cache.width if cache is not None else None
+        """Numbers in a vector; None before the first."""
         self.batches = 0
         self._kept: OrderedDict[_Wanted, np.ndarray] = OrderedDict()
         self._waiting = _nothing()
@@ -101,11 +103,24 @@ class LiveEmbedder:
 
     async def _vectors(self, texts: list[str], kind: Kind) -> list[np.ndarray | BaseException]:
         try:
-            return list(await unit_vectors(self.embedder, texts, kind))
+            return list(self._alike(await unit_vectors(self.embedder, texts, kind)))
         except EmbeddingFailed as failure:
             if len(texts) == 1:
                 return [failure]
         return [(await self._vectors([text], kind))[0] for text in texts]
+
+    def _alike(self, rows: np.ndarray) -> np.ndarray:
+        """Refuse another width: a search would fail, and seem to be the agent's fault."""
+        width = rows.shape[1]
+        if self.width not in (None, width):
+            raise UserError(
+                f"the embedder {self.embedder.id} gives vectors of {width} numbers, where it gave"
+                f" {self.width} before: another model has its name",
+                "bring the former model back, or compute all vectors anew (for stored ones: clear"
+                " the cache)",
+            )
+        self.width = width
+        return rows
 
     def _settle(
         self,
