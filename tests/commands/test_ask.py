@@ -99,6 +99,15 @@ def test_answers_as_json_and_folders_and_standard_input(book, tmp_path, capsys, 
         assert "Aki" in json.loads(ask(capsys, "-", "Who is it?", *options))["answer"]
 
 
+@pytest.mark.parametrize(("question", "reply"), [("Who?", "Ada \ud83d"), ("Who \udcff?", "Ada")])
+def test_half_a_character_in_a_question_or_a_reply_is_answered(
+    book, tmp_path, capsys, question, reply
+):
+    with chat_server(lambda text: reply if "Your answer:" in text else "Ada") as server:
+        options = ["--model", server.url, *SMALL, "--json", "--cache", tmp_path / "c"]
+        assert json.loads(ask(capsys, book, question, *options))["answer"] == reply
+
+
 def test_an_agent_that_keeps_nothing_reads_at_once(book, tmp_path, capsys):
     with chat_server(lambda text: "Anna" if "Anna" in text else "no") as server:
         assert "Anna" in ask(capsys, book, "Who is Anna?", "--model", server.url, "--agent", "rag")

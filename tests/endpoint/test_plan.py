@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.endpoint.conversation import read_conversation
 from recollect.endpoint.plan import make_plan
-from recollect.endpoint.prompt import messages
+from recollect.endpoint.prompt import messages, within_budget
 
 ROLES = st.sampled_from(["user", "assistant", "tool"])
 TALKS = st.lists(st.tuples(ROLES, st.integers(1, 400)), min_size=1, max_size=40)
@@ -56,3 +59,11 @@ def test_a_short_text_with_large_pictures_stays_as_it_is():
     assert messages([], [one], {one.id: 99}, "", len) == [one.message]
     [cut] = messages([], [one], {one.id: 20}, "", len)
     assert cut["content"][1:] == pictures
+
+
+@pytest.mark.parametrize("question", ["iron", "", " ", "half a pair \ud800"])
+def test_a_memory_over_its_budget_is_shown_in_part_whatever_is_asked(question):
+    memory = "\n".join(f"{i} tin, half a pair \ud83d" for i in range(100)) + "\niron"
+    shown = asyncio.run(within_budget(memory, 900, question, len))
+    assert 400 < len(shown) <= 900 and ("iron" in shown or question != "iron")
+    assert "\ud83d" not in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from recollect.endpoint.conversation import Message, Said, shortened, text_of
+from recollect.foreign import storable
 from recollect.keeping.windows import Count
 from recollect.memory.passages import PassageIndex, packed
 
@@ -72,11 +73,12 @@ async def within_budget(memory: str, budget: int, question: str, count: Count) -
     """Return a memory; of one that is over the budget, the pieces nearest to the question."""
     if count(memory) <= budget:
         return memory
+    memory, question = storable(memory), storable(question)
     pieces = [piece for piece in packed(memory, PASSAGE) if piece.strip()]
     index = PassageIndex(None)
     for piece in pieces:
         index.read(piece)
-    hits = await index.search(question, len(pieces))
+    hits = await index.search(question, len(pieces)) if question.strip() else []
     order = [int(hit.entry.id.rpartition("_")[2]) - 1 for hit in hits]  # memory_1 is the first
     order += [i for i in range(len(pieces)) if i not in set(order)]
     chosen: list[int] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recollect.foreign import storable
 from recollect.keeping.sources import Document
 from recollect.memory.passages import PassageIndex, packed
 
@@ -27,7 +28,8 @@ async def find_passages(
     documents: Sequence[Document], question: str, answer: str, count: int
 ) -> list[Passage]:
     """Return the passages nearest to a question and its answer, the best first."""
-    if count < 1 or not documents:
+    sought = storable(f"{question} {answer}")
+    if count < 1 or not documents or not sought.strip():
         return []
     places: list[tuple[str, float]] = []
     index = PassageIndex(None)
@@ -38,7 +40,7 @@ async def find_passages(
                 index.read(piece)
                 places.append((document.name, at / max(1, len(document.text))))
             at += len(piece) + 1
-    hits = await index.search(f"{question} {answer}", count)
+    hits = await index.search(sought, count)
     found = []
     for hit in hits:
         number = int(hit.entry.id.rpartition("_")[2])  # memory_1 is the first that was read
