@@ -10,7 +10,9 @@ import pytest
 from recollect.errors import UserError
 from recollect.memory.embeddings.endpoint import EndpointEmbedder
 from recollect.policies.cached import RemoteModel
-from recollect.policies.failures import BadReply, Rejected, TimedOut
+from recollect.policies.failures import BadReply, Filtered, Rejected, TimedOut
+from recollect.rewards.judge import Judge
+from recollect.types import Question
 from tests.support.chat_server import chat_server
 from tests.support.token_server import http_response, listening, read_request
 
@@ -67,6 +69,28 @@ def test_what_was_thought_is_left_out_and_odd_ends_are_taken():
 def test_an_answer_without_a_message_is_a_failure(body):
     with listening(replying(body)) as (port, _), pytest.raises(BadReply):
         ask(RemoteModel(f"http://127.0.0.1:{port}/v1", "m", retries=0), "a")
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (chat_reply("WRONG", finish_reason="content_filter"), Filtered),
+        (chat_reply('<think>I say {"label": "WRONG"} or', finish_reason="length"), ValueError),
+    ],
+)
+def test_what_was_withheld_or_only_thought_is_no_answer(body, error):
+    with listening(replying(body)) as (port, _), pytest.raises(error):
+        ask(RemoteModel(f"http://127.0.0.1:{port}/v1", "m", retries=0), "a")
+
+
+def test_a_verdict_that_was_cut_off_is_none():
+    """A model whose thinking is not marked repeats both labels before it comes to its own."""
+    cut = chat_reply('I may say {"label": "CORRECT"} or {"label": "WRONG"}', finish_reason="length")
+    with listening(replying(cut, cut)) as (port, _):
+        model = RemoteModel(f"http://127.0.0.1:{port}/v1", "m", retries=0)
+        with pytest.raises(BadReply, match="m was cut off"):
+            asyncio.run(Judge(model)(Question("Who?", ("Ada",)), "Ada"))
+        assert ask(model, "a")  # of a reader, it may be an answer
 
 
 def test_a_call_that_timed_out_is_tried_again():

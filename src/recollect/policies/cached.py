@@ -21,7 +21,7 @@ from recollect.errors import UserError
 from recollect.files import make_folder
 from recollect.foreign import one_line, storable
 from recollect.policies.client import RETRIED, Client, Endpoint
-from recollect.policies.failures import BadReply, TimedOut
+from recollect.policies.failures import BadReply, Filtered, TimedOut
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,12 @@ class RemoteModel:
         self._endpoint  # refuses an address that is none  # noqa: B018
 
     async def __call__(
-        self, prompt: str, text: str, check: Callable[[str], object] = lambda _answer: None
+        self, prompt: str, text: str, check: Callable[[str], object] | None = None
     ) -> str:
         """Have a prompt followed on a text; the same three always give the same answer.
 
-        An answer for which `check` raises is not kept.
+        An answer for which `check` raises is not kept. One that was cut off is refused if there is
+        a check: it may only repeat the prompt.
         """
         model = await self.name()
         packed = json.dumps([model, prompt, text]).encode()
@@ -62,8 +63,9 @@ class RemoteModel:
             kept = self._disk.get(key) if self._disk else None
             if kept is not None:
                 return kept
-            answer = await self._ask(model, prompt, text)
-            check(answer)
+            answer = await self._ask(model, prompt, text, whole=check is not None)
+            if check is not None:
+                check(answer)
             if self._disk:
                 self._disk.put(key, model, answer)
             return answer
@@ -74,9 +76,9 @@ class RemoteModel:
         """Return the model's name, which the server is asked for if need be."""
         return self.model or await self._answers.get("model", self._client.first_model)
 
-    async def _ask(self, model: str, prompt: str, text: str) -> str:
+    async def _ask(self, model: str, prompt: str, text: str, whole: bool) -> str:
         def read(answer: dict[str, Any]) -> str:
-            return _said(answer, model)
+            return _said(answer, model, whole)
 
         body = {
             "model": model,
@@ -105,14 +107,19 @@ class RemoteModel:
         return Kept(self.cache) if self.cache else None
 
 
-def _said(answer: dict[str, Any], model: str) -> str:
+def _said(answer: dict[str, Any], model: str, whole: bool) -> str:
     """Take what a model said out of an answer, without what it thought before."""
     match answer.get("choices"):
         case [{"message": {"content": str() | None as content}} as choice, *_]:
-            said = (content or "").rpartition("</think>")[2].strip()
-            if said:
-                return storable(said)  # SQLite keeps it, and what is kept must be what was said
             ended = one_line(str(choice.get("finish_reason")), 60)
+            if ended == "content_filter":
+                raise Filtered("the server withheld the reply (content_filter)")
+            if ended == "length" and whole:
+                raise BadReply(f"{model} was cut off before it had ended")
+            thought, _, said = (content or "").rpartition("</think>")
+            if said.strip() and (thought or not said.lstrip().startswith("<think>")):
+                # SQLite keeps it, and what is kept must be what was said.
+                return storable(said.strip())
             raise ValueError(f"{model} answered nothing (it ended with {ended})")
     raise BadReply("there is no message")
 
