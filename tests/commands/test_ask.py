@@ -108,6 +108,16 @@ def test_half_a_character_in_a_question_or_a_reply_is_answered(
         assert json.loads(ask(capsys, book, question, *options))["answer"] == reply
 
 
+def test_a_typed_question_that_is_no_text_is_asked(book, tmp_path, capsys, monkeypatch):
+    typed = io.TextIOWrapper(io.BytesIO(b"Who \xff?\n\n"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", typed)
+    with chat_server(respond) as server:
+        options = ["--model", server.url, *SMALL, "--json", "--cache", tmp_path / "c"]
+        assert (
+            json.loads(ask(capsys, book, *options))["question"] == "Who \N{REPLACEMENT CHARACTER}?"
+        )
+
+
 def test_an_agent_that_keeps_nothing_reads_at_once(book, tmp_path, capsys):
     with chat_server(lambda text: "Anna" if "Anna" in text else "no") as server:
         assert "Anna" in ask(capsys, book, "Who is Anna?", "--model", server.url, "--agent", "rag")

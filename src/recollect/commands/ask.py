@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -206,6 +207,8 @@ async def _unrewarded(episode: Episode, memory: Memory) -> Score:
 
 def _typed(console: Console) -> Iterator[str]:
     """Ask the person for questions until a line is empty."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # a byte that is no text spoils a character
     while True:
         if sys.stdin.isatty():
             console.print("question (empty ends): ", end="", style="bold")
