@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +17,7 @@ import pytest
 import recollect
 from recollect.cli import main
 from recollect.errors import UserError
+from recollect.evaluation.setup import commit_of
 from recollect.types import Question, Task
 from tests.support.chat_server import chat_server
 from tests.support.own import own_folder
@@ -152,3 +156,24 @@ def test_a_family_that_was_edited_is_refused_and_its_source_kept(tmp_path, monke
         assert main(words) == 2
         said = " ".join(capsys.readouterr().err.split())
         assert "the tasks mine:Chess were" in said and kept.read_text() == before
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_commit_is_named_without_writing_into_the_checkout(tmp_path):
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", str(tmp_path), *who, *arguments], check=True)
+
+    assert commit_of(tmp_path) == ""
+    git("init", "--quiet")
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "--quiet", "--message", "a")
+    index = tmp_path / ".git" / "index"
+    os.utime(tmp_path / "a", (1, 1))  # which git would write down
+    before = index.stat().st_ino, index.read_bytes()
+    clean = commit_of(tmp_path)
+    assert re.fullmatch(r"[0-9a-f]{12}", clean)
+    (tmp_path / "a").write_text("2")
+    assert commit_of(tmp_path) == f"{clean}-dirty"
+    assert (index.stat().st_ino, index.read_bytes()) == before

@@ -333,13 +333,24 @@ def versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    here = Path(__file__).parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        # Only in a checkout of this project: an installed package may lie in somebody else's.
-        if (here.parents[2] / "pyproject.toml").exists():
-            asked = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-            found["commit"] = asked.stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        pass
+    root = Path(__file__).parents[3]
+    # Only in a checkout of this project: an installed package may lie in somebody else's.
+    if (root / "pyproject.toml").exists() and (commit := commit_of(root)):
+        found["commit"] = commit
     return found
+
+
+def commit_of(root: Path) -> str:
+    """Name a checkout's commit, with `-dirty` if files have changed; empty where it is unknown."""
+
+    def git(*arguments: str) -> str:
+        # `describe --dirty` would write the index, and get in the way of whoever commits just now.
+        command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return asked.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("describe", "--always", "--abbrev=12") + "-dirty" * bool(changed)
+    except (OSError, subprocess.SubprocessError):
+        return ""
