@@ -71,6 +71,24 @@ def test_a_text_is_read_once_and_a_saved_memory_answers_without_it(book, tmp_pat
     assert [source["name"] for source in record["sources"]] == ["book.txt", "more.txt"]
 
 
+def test_a_text_that_a_saved_memory_has_read_is_not_read_into_it_again(book, tmp_path, capsys):
+    memory, more = tmp_path / "memory.json", tmp_path / "more.txt"
+    more.write_text("Agnes came later.")
+    with chat_server(respond) as server:
+        command = ["Who?", "--model", server.url, *SMALL, "--memory", memory]
+        command += ["--cache", tmp_path / "c"]
+        ask(capsys, book, *command)
+        windows, record = readings(server), memory.read_text()
+        again = ask(capsys, book, *command)
+        assert "book.txt: read before" in again and "book.txt, at 0.00" in again
+        assert readings(server) == windows and memory.read_text() == record
+        both = ask(capsys, book, more, *command)
+        assert "more.txt: 3 words" in both and "Ada Agnes" in both
+        assert readings(server) == windows + 1
+    sources = json.loads(memory.read_text())["sources"]
+    assert [source["name"] for source in sources] == ["book.txt", "more.txt"]
+
+
 def test_a_memory_that_was_changed_by_hand_is_refused(book, tmp_path, capsys):
     memory = tmp_path / "memory.json"
     with chat_server(respond) as server:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -38,7 +37,6 @@ from recollect.keeping.keeper import (
     memory_text,
 )
 from recollect.keeping.shelf import Shelf
-from recollect.keeping.sources import Document
 from recollect.keeping.windows import digest
 from recollect.memory.base import Memory
 from recollect.rewards.base import Score
@@ -51,7 +49,7 @@ def run_ask(texts: Texts) -> int:
     console, options = open_console(), texts.options
     with console.status("loading the model"):
         reader = _open(options)
-    asking = Asking(reader, texts.documents, options, console, texts.stored)
+    asking = Asking(reader, texts, options, console)
     try:
         return Stop().run(asking.run(texts.questions))
     except BoundaryError as error:
@@ -85,10 +83,9 @@ class Asking:
     """One command: what it reads, what it asks, what it shows."""
 
     reader: Reader
-    documents: Sequence[Document]
+    texts: Texts
     options: AskOptions
     console: Console
-    stored: dict[str, Any] | None = None
     cost: Cost = Cost()
     started: float = field(default_factory=time.monotonic)
 
@@ -98,7 +95,7 @@ class Asking:
             return await self._at_once(questions)
         keeper = self.reader.keeper(Shelf(self.options.cache or default_cache()))
         kept = await self._read(keeper, [Question(text, ()) for text in questions])
-        if self.options.memory:
+        if self.options.memory and self.texts.unread:
             self._save(kept)
         for text in questions or _typed(self.console):
             started = time.monotonic()
@@ -109,11 +106,11 @@ class Asking:
 
     async def _read(self, keeper: Keeper, questions: Sequence[Question]) -> Kept:
         before = self._before()
-        if before and not self.documents:
+        if before and not self.texts.unread:
             return before
         with Watching(self.console, quiet=self.options.json) as watching:
             keeper.on_progress = watching
-            items = [document.item for document in self.documents]
+            items = [document.item for document in self.texts.unread]
             kept = await keeper.read(items, questions, before)
         self.cost = kept.cost
         if not self.options.json:
@@ -129,15 +126,16 @@ class Asking:
         return f"{line}; memory {kept.hash[:12]}; {price(kept.cost)}; {spent}"
 
     def _before(self) -> Kept | None:
-        if not self.stored:
+        stored = self.texts.stored
+        if not stored:
             return None
-        memory = memory_from(self.stored["memory"], self.reader.agent)
-        if memory_hash(memory) != self.stored.get("hash"):
+        memory = memory_from(stored["memory"], self.reader.agent)
+        if memory_hash(memory) != stored.get("hash"):
             raise UserError(
                 f"{self.options.memory} does not hold what its hash says",
                 "restore it from a copy, or read the text again",
             )
-        return Kept(memory, str(self.stored.get("state", "")), 0, 0)
+        return Kept(memory, str(stored.get("state", "")), 0, 0)
 
     async def _at_once(self, questions: Sequence[str]) -> int:
         """Let an agent that keeps nothing read and answer in one go."""
@@ -147,7 +145,7 @@ class Asking:
             )
         texts = list(questions or _typed(self.console))
         asked = tuple(Question(text, ()) for text in texts)
-        task = Task(digest(*texts), [document.text for document in self.documents], asked)
+        task = Task(digest(*texts), [document.text for document in self.texts.documents], asked)
         rollout = Rollout(self.reader.agent, self.reader.opened.models, _unrewarded)
         with self.console.status("reading"):
             episode = await rollout.episode(task, 0, ("ask",))
@@ -164,7 +162,7 @@ class Asking:
     async def _show(
         self, question: str, answer: str, cost: Cost, seconds: float, kept: Kept | None
     ) -> None:
-        found = await find_passages(self.documents, question, answer, self.options.passages)
+        found = await find_passages(self.texts.documents, question, answer, self.options.passages)
         if self.options.json:
             record = {
                 "question": question,
@@ -185,7 +183,7 @@ class Asking:
 
     def _save(self, kept: Kept) -> None:
         assert self.options.memory is not None
-        names = [{"name": d.name, "sha256": d.item.id} for d in self.documents]
+        names = [{"name": d.name, "sha256": d.item.id} for d in self.texts.unread]
         record = {
             "format": FORMAT,
             "model": self.options.model,
@@ -193,7 +191,7 @@ class Asking:
             "set": list(self.options.set),
             "state": kept.state,
             "hash": kept.hash,
-            "sources": [*((self.stored or {}).get("sources") or []), *names],
+            "sources": [*self.texts.read_before, *names],
             "text": memory_text(kept.memory),
             "memory": memory_record(kept.memory),
         }

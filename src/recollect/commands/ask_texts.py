@@ -29,6 +29,18 @@ class Texts:
     questions: Sequence[str]
     stored: dict[str, Any] | None
 
+    @property
+    def read_before(self) -> list[dict[str, Any]]:
+        """The texts that the saved memory has read."""
+        sources = (self.stored or {}).get("sources") or ()
+        return [source for source in sources if isinstance(source, dict)]
+
+    @property
+    def unread(self) -> list[Document]:
+        """The texts that the saved memory has not read: those are what is read."""
+        known = {source.get("sha256") for source in self.read_before}
+        return [document for document in self.documents if document.item.id not in known]
+
 
 def read_texts(options: AskOptions) -> Texts:
     """Read everything that is named, and print how much it is."""
@@ -43,23 +55,22 @@ def read_texts(options: AskOptions) -> Texts:
     if not options.model:
         raise UserError("there is no model to ask", "name a run, a folder or a server with --model")
     found = read_sources(sources)
+    texts = Texts(options, found.documents, questions, stored)
     if not options.json:
-        _say(found, stored)
-    return Texts(options, found.documents, questions, stored)
+        _say(texts, found)
+    return texts
 
 
-def _say(found: Sources, stored: dict[str, Any] | None) -> None:
-    documents = found.documents
-    names = [document.name for document in documents]
-    said = ""
-    if documents:
-        words = sum(len(document.text.split()) for document in documents)
-        said = f": {count(words)} words"
-    elif stored:
-        known = [source for source in stored.get("sources") or () if isinstance(source, dict)]
-        names = [str(source.get("name", "")) for source in known]
-        said = ": read before"
-    lines = [f"{_named(names)}{said}"]
+def _say(texts: Texts, found: Sources) -> None:
+    documents, unread = texts.documents, texts.unread
+    lines = []
+    if len(unread) < len(documents) or not documents:
+        named = [document.name for document in documents if document not in unread]
+        before = [str(source.get("name", "")) for source in texts.read_before]
+        lines.append(f"{_named(named or before)}: read before")
+    if unread:
+        words = sum(len(document.text.split()) for document in unread)
+        lines.append(f"{_named([document.name for document in unread])}: {count(words)} words")
     if found.left_out:
         lines.append(f"left out, as it is no text in UTF-8: {_named(found.left_out)}")
     if spoilt := [document.name for document in documents if not document.whole]:
