@@ -89,6 +89,22 @@ def test_a_text_that_a_saved_memory_has_read_is_not_read_into_it_again(book, tmp
     assert [source["name"] for source in sources] == ["book.txt", "more.txt"]
 
 
+def test_another_models_memory_is_read_as_text_not_as_tokens(tmp_path, capsys):
+    """The ids of one vocabulary mean nothing in another."""
+    text, memory = tmp_path / "note.txt", tmp_path / "memory.json"
+    text.write_text("Anna owns the house.")
+    ask(capsys, text, "Who?", "--model", DEMO_MODEL, "--memory", memory, "--cache", tmp_path / "c")
+    record = json.loads(memory.read_text())
+    assert record["memory"]["ops"][-1][1]["token_ids"]
+    other = ["--memory", memory, "Who?", "--model", DEMO_MODEL.parent / "curator", "--json"]
+    found = json.loads(ask(capsys, *other))
+    record["memory"]["ops"][-1][1]["token_ids"] = []
+    memory.write_text(json.dumps(record))
+    expected = json.loads(ask(capsys, *other))
+    assert found["answer"] == expected["answer"]
+    assert found["cost"]["answer"] == expected["cost"]["answer"]
+
+
 def test_a_memory_that_was_changed_by_hand_is_refused(book, tmp_path, capsys):
     memory = tmp_path / "memory.json"
     with chat_server(respond) as server:

@@ -129,7 +129,8 @@ class Asking:
         stored = self.texts.stored
         if not stored:
             return None
-        memory = memory_from(stored["memory"], self.reader.agent)
+        same_model = stored.get("reader") == digest(self.reader.identity)
+        memory = memory_from(stored["memory"], self.reader.agent, same_model)
         if memory_hash(memory) != stored.get("hash"):
             raise UserError(
                 f"{self.options.memory} does not hold what its hash says",
@@ -189,6 +190,7 @@ class Asking:
             "model": self.options.model,
             "agent": self.options.agent,
             "set": list(self.options.set),
+            "reader": digest(self.reader.identity),
             "state": kept.state,
             "hash": kept.hash,
             "sources": [*self.texts.read_before, *names],

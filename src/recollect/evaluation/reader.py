@@ -43,7 +43,11 @@ class Reader:
         opened = open_models(replace(options, model=model))
         return cls(fitting(chosen, opened.models["memory"].window), opened)
 
+    @property
+    def identity(self) -> str:
+        """What tells the models from others."""
+        return json.dumps(self.opened.facts, sort_keys=True, default=plain)
+
     def keeper(self, shelf: Shelf) -> Keeper:
         """Return what reads, and keeps every state of the memory on a shelf."""
-        identity = json.dumps(self.opened.facts, sort_keys=True, default=plain)
-        return Keeper(self.agent, self.opened.models, shelf, identity)
+        return Keeper(self.agent, self.opened.models, shelf, self.identity)

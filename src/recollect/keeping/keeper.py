@@ -296,19 +296,27 @@ def _items(found: Sequence[Window]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item for window in found for item in window.items))
 
 
-def memory_from(record: Mapping[str, Any], agent: Agent) -> Memory:
-    """Restore a memory that `memory_record` wrote down."""
+def memory_from(record: Mapping[str, Any], agent: Agent, same_model: bool = True) -> Memory:
+    """Restore a memory that `memory_record` wrote down; for another model, as text alone."""
     memory = open_memory(agent, Task("kept", (), ()))
     ops = record.get("ops")
     try:
         for op in ops if isinstance(ops, list) else [ops]:
-            _apply(memory, op)
+            _apply(memory, op if same_model else _without_tokens(op))
     except ValueError as error:
         raise UserError(
             f"the stored memory is not one of the agent {part_name(agent)} ({error})",
             "name the agent that wrote it with --agent",
         ) from error
     return memory
+
+
+def _without_tokens(op: Any) -> Any:
+    """Return an edit without the ids of its text, which mean nothing in another vocabulary."""
+    match op:
+        case [kind, {"token_ids": _, **data}, label]:
+            return [kind, {**data, "token_ids": ()}, label]
+    return op
 
 
 def _apply(memory: Memory, op: Any) -> None:
