@@ -145,6 +145,21 @@ def test_what_could_not_be_read_is_named(tmp_path, capsys):
     ]
 
 
+def test_one_bad_pdf_does_not_stop_a_folder_and_is_named(tmp_path, capsys):
+    pytest.importorskip("pypdf", reason="the extra pdf is not installed")
+    (tmp_path / "a.pdf").write_bytes(one_page(TEXT))
+    (tmp_path / "half.pdf").write_bytes(one_page(TEXT)[:90])
+    (tmp_path / "scan.pdf").write_bytes(one_page(b""))
+    encrypted(tmp_path)
+    read_texts(AskOptions((str(tmp_path), "What is it?"), model="x"))
+    assert capsys.readouterr().out.splitlines() == [
+        "a.pdf: 4 words",
+        "left out, as no text was found in it: half.pdf, locked.pdf, scan.pdf",
+    ]
+    with pytest.raises(UserError, match=r"half\.pdf cannot be read as a PDF"):
+        read_sources([str(tmp_path), str(tmp_path / "half.pdf")])
+
+
 @pytest.mark.parametrize("text", ["他来了", "é", "a🫠", "ab🫠", "🫠a", "\ufeffhi"])
 @pytest.mark.parametrize("times", [1, 3000])
 def test_a_text_in_a_folder_is_one_wherever_its_beginning_is_cut(tmp_path, text, times):

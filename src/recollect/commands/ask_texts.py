@@ -73,6 +73,8 @@ def _say(texts: Texts, found: Sources) -> None:
         lines.append(f"{_named([document.name for document in unread])}: {count(words)} words")
     if found.left_out:
         lines.append(f"left out, as it is no text in UTF-8: {_named(found.left_out)}")
+    if found.empty:
+        lines.append(f"left out, as no text was found in it: {_named(found.empty)}")
     if spoilt := [document.name for document in documents if not document.whole]:
         lines.append(f"read with gaps, as not all of it is in UTF-8: {_named(spoilt)}")
     for line in lines:

@@ -28,6 +28,10 @@ MEMORY = 2 << 30
 FIX = "convert it to text"
 
 
+class BadPdf(UserError):
+    """A file that is no PDF, or one that cannot be read."""
+
+
 def pdf_text(path: Path, seconds: int = SECONDS) -> str:
     """Return the text of all pages."""
     if find_spec("pypdf") is None:
@@ -44,7 +48,7 @@ def pdf_text(path: Path, seconds: int = SECONDS) -> str:
     elif read.returncode < 0:
         said = f"the parser was ended by {Signals(-read.returncode).name}"
     why = one_line(said, 200) or "the parser failed"
-    raise UserError(f"{path} cannot be read as a PDF: {why}", FIX)
+    raise BadPdf(f"{path} cannot be read as a PDF: {why}", FIX)
 
 
 def main(path: str, seconds: str, memory: str) -> int:

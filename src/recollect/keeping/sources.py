@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recollect.errors import UserError
 from recollect.foreign import decoded, storable
-from recollect.keeping.pdf import pdf_text
+from recollect.keeping.pdf import BadPdf, pdf_text
 from recollect.keeping.windows import Item, digest
 
 STANDARD_INPUT = "-"
@@ -59,6 +59,8 @@ class Sources:
     documents: Sequence[Document] = ()
     left_out: Sequence[str] = ()
     """Files of folders that hold no text that can be read."""
+    empty: Sequence[str] = ()
+    """Files in which no text was found, such as a scan; of folders, damaged PDF too."""
 
 
 def read_sources(names: Sequence[str]) -> Sources:
@@ -68,7 +70,8 @@ def read_sources(names: Sequence[str]) -> Sources:
     texts = [document for document in found if document.text.strip()]
     if names and not texts:
         raise UserError(f"there is no text in {', '.join(names)}", "name files that hold text")
-    return Sources(texts, left_out)
+    empty = [document.name for document in found if not document.text.strip()]
+    return Sources(texts, left_out, empty)
 
 
 def _documents(name: str, left_out: list[str]) -> Iterator[Document]:
@@ -87,10 +90,13 @@ def _documents(name: str, left_out: list[str]) -> Iterator[Document]:
         shown = file.relative_to(path)
         if any(part.startswith(_HIDDEN) for part in shown.parts):
             continue
-        if _is_text(file):
-            yield Document(str(shown), *_text(file))
-        else:
+        if not _is_text(file):
             left_out.append(str(shown))
+            continue
+        try:
+            yield Document(str(shown), *_text(file))
+        except BadPdf:  # the others are worth reading
+            yield Document(str(shown), "")
 
 
 def _is_text(path: Path) -> bool:
@@ -121,7 +127,7 @@ def _text(path: Path) -> tuple[str, bool]:
     except OSError as error:
         raise _unreadable(path, error) from error
     if b"\0" in data[:_SNIFFED]:
-        raise UserError(f"{path} is not a text file", "name text or PDF files")
+        raise UserError(f"{path} is not a text file", "name PDF files, or texts in UTF-8")
     text, whole = decoded(data)
     return text.replace("\r\n", "\n").replace("\r", "\n"), whole
 
