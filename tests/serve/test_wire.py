@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import logging
 import random
+import socket
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -106,6 +107,50 @@ def test_whatever_a_connection_brings_the_viewer_stays_calm(tmp_path, hosts, cal
     with viewing(planted(tmp_path)) as (url, _answers):
         honest = [b"GET /api/state HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"]
         attacked("127.0.0.1", urlsplit(url).port, honest)
+
+
+def test_a_client_that_still_sends_its_body_sees_why_it_was_refused(model):
+    """A connection that is closed under a body is reset: the answer would be lost with it."""
+
+    def refused_under_way(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), 20) as connection:
+            connection.sendall(POST + b"Content-Length: %d\r\n\r\n{" % (8 << 20))
+            assert connection.recv(1, socket.MSG_PEEK)  # refused already
+            for _ in range(8):
+                connection.sendall(bytes(1 << 20))
+            reply = b""
+            while block := connection.recv(1 << 16):
+                reply += block
+            return reply
+
+    async def run() -> None:
+        async with serving(model, "tiny", ServeConfig("", port=0), api_key="secret") as server:
+            reply = await asyncio.to_thread(refused_under_way, urlsplit(server.url).port)
+            assert reply.startswith(b"HTTP/1.1 401 ") and b"API key" in reply
+
+    asyncio.run(run())
+
+
+def test_what_a_refused_client_sends_has_an_end(model):
+    """Its body is thrown away up to the limit of any body, in bytes and in seconds."""
+    limits = RequestLimits(body_bytes=1 << 20, body_seconds=0.2)
+
+    def sends_without_end(port: int, piece: bytes) -> None:
+        with socket.create_connection(("127.0.0.1", port), 20) as connection:
+            head = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\n"
+            connection.sendall(head + b"Content-Length: 99999999999\r\n\r\n")
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 404 ")
+            with pytest.raises(OSError):  # not its own patience, which is longer
+                for _ in range(1 << 20):
+                    connection.sendall(piece)
+
+    async def run() -> None:
+        async with serving(model, "tiny", ServeConfig("", port=0, limits=limits)) as server:
+            port = urlsplit(server.url).port
+            await asyncio.to_thread(sends_without_end, port, bytes(1 << 16))
+            await asyncio.to_thread(sends_without_end, port, b"x")
+
+    asyncio.run(run())
 
 
 def test_a_refusal_can_repeat_what_no_text_can_hold():

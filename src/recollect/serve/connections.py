@@ -78,7 +78,10 @@ class _Connection(H11Protocol):
     """All connections, the one that has been without a request the longest first."""
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
+    _body_timer: asyncio.TimerHandle | None = None
     _turned_away = False
+    _refused = -1
+    """Bytes that a client has sent since it was refused; -1 before that."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -111,7 +114,7 @@ class _Connection(H11Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._head_timer, self._write_timer):
+        for timer in (self._head_timer, self._write_timer, self._body_timer):
             if timer:
                 timer.cancel()
         self.by_age.pop(self, None)
@@ -120,6 +123,11 @@ class _Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._turned_away:
+            return
+        if self._refused >= 0:
+            self._refused += len(data)
+            if self._refused > self.limits.body_bytes:
+                self.transport.abort()
             return
         super().data_received(data)
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
@@ -141,9 +149,20 @@ class _Connection(H11Protocol):
     def on_response_complete(self) -> None:
         if self.by_age.pop(self, self) is None:
             self.by_age[self] = None  # the youngest now
-        if self.conn.their_state is h11.SEND_BODY:  # refused before it was read: nobody wants it
-            self.transport.close()
         super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            self._throw_away_the_body()
+
+    def _throw_away_the_body(self) -> None:
+        """Let a client that was refused before its body was read send it, and then close.
+
+        Closed under a body that is on its way, the connection would be reset, and the client would
+        not see why it was refused.
+        """
+        self._unset_keepalive_if_required()
+        self._refused = 0
+        self.transport.write_eof()
+        self._body_timer = self.loop.call_later(self.limits.body_seconds, self.transport.abort)
 
     def _expect_head(self) -> None:
         """Give the client the time that a head may take, counted from its first byte."""
