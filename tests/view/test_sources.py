@@ -71,6 +71,26 @@ def test_ten_thousand_episodes_are_listed_in_under_two_seconds(tmp_path):
     assert time.perf_counter() - started < 0.5
 
 
+def test_what_nothing_has_scored_is_neither_right_nor_wrong(tmp_path):
+    """Episodes that `recollect serve` keeps have no reward: nobody has said what is right."""
+    unscored = replace(LOST, reward=None, scores={}, answer_scores=())
+    with open_run(tmp_path) as run:
+        write_step(run, 1, 0.5, unscored, MISREAD[0], *FINE)
+    answers = Answers(open_sources([tmp_path]))
+    [id] = answers.sources
+    rows = answers.source(id).rows
+    assert [row["score"] for row in rows][:2] == [None, 0.0]
+    analysis = answers.analyses[id]
+    analysis.finish()
+    assert analysis.causes[rows[0]["n"], 0][0] == ""
+    [everything] = analysis.table()["all"]
+    assert everything["n"] == len(rows) - 1
+    assert sum(share["count"] for share in everything["shares"].values()) == 1
+    [source] = answers.sources.values()
+    assert compare(Side(source, "1"), Side(source, "1"))["n"] == len(rows) - 1
+    assert main(["view", str(tmp_path), "--export", str(tmp_path / "page.html")]) == 0
+
+
 def test_a_run_is_read_as_it_grows_and_when_it_is_cut(tmp_path):
     with open_run(tmp_path) as run:
         write_step(run, 1, 0.5, *FINE)

@@ -75,17 +75,18 @@ class Analysis:
     def table(self) -> dict[str, Any]:
         """Count the causes: in all, by length, by step, by split or agent."""
         rows = [r for r in list(self.source.rows) if (r["n"], r["q"]) in self.causes]
-        held_out = [r for r in rows if r["split"] != "train"]
+        scored = [r for r in rows if r["score"] is not None]
+        held_out = [r for r in scored if r["split"] != "train"]
         return {
             "done": self.done,
             "known": len(rows),
             "total": len(self.source.rows),
             "error": self.error,
             "causes": list(CAUSES),
-            "all": self._by(rows, lambda _row: "all answers"),
-            "split": self._by(rows, lambda row: row["split"]),
-            "length": self._by(rows, self.length),
-            "step": self._by(held_out, lambda row: row["step"]) if self._steps(rows) else [],
+            "all": self._by(scored, lambda _row: "all answers"),
+            "split": self._by(scored, lambda row: row["split"]),
+            "length": self._by(scored, self.length),
+            "step": self._by(held_out, lambda row: row["step"]) if self._steps(scored) else [],
             "rows": {f"{n}.{q}": own[0] for (n, q), own in list(self.causes.items()) if own[0]},
             "lengths": {f"{r['n']}.{r['q']}": self.length(r) for r in rows},
         }

@@ -30,7 +30,7 @@ class Life:
     """What became of one answer."""
 
     cause: str
-    """One of `CAUSES`; empty for a right answer."""
+    """One of `CAUSES`; empty for a right answer, and for one that nothing has scored."""
     note: str
     """What a person should know beside it."""
     reads: tuple[bool, ...]
@@ -70,7 +70,8 @@ def life(
     if entered is not None and not held:
         died = 1 + max(i for i in until if holds[i])
     cause, note = "", ""
-    if stored.failure or stored.scores[number] < RIGHT:
+    score = stored.scores[number]
+    if stored.failure or (score is not None and score < RIGHT):
         cause, note = _cause(stored, number, parts, asked, seen, entered, held, reads, said)
     return Life(cause, note, tuple(reads), tuple(holds), seen, entered, died, asked)
 

@@ -57,10 +57,10 @@ class Side:
         return known[-1]
 
     def rows(self) -> list[Row]:
-        """Return the answers."""
+        """Return the answers that were scored."""
         chosen = self.chosen
         if self.source.kind == "run":
-            rows = self.source.rows
+            rows = [row for row in self.source.rows if row["score"] is not None]
             return [r for r in rows if r["split"] == "val" and str(r["step"]) == chosen]
         return [row for row in self.source.rows if not chosen or row["split"] == chosen]
 

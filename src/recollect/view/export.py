@@ -12,6 +12,7 @@ from recollect.files import write_text
 from recollect.view.answers import Answers
 from recollect.view.causes import RIGHT
 from recollect.view.encoding import as_json
+from recollect.view.rows import Row
 from recollect.view.sources import Source
 
 PAGE = Path(__file__).parent / "page"
@@ -54,10 +55,12 @@ def collect(answers: Answers, episodes: int) -> dict[str, Any]:
 
 def _chosen(source: Source, most: int) -> list[int]:
     """Choose the episodes to keep: wrong answers first, the latest first."""
-    rows = sorted(
-        source.rows, key=lambda row: (row["score"] >= RIGHT, -(row["step"] or 0), row["n"])
-    )
+    rows = sorted(source.rows, key=lambda row: (not _wrong(row), -(row["step"] or 0), row["n"]))
     return list(dict.fromkeys(row["n"] for row in rows))[:most]
+
+
+def _wrong(row: Row) -> bool:
+    return row["score"] is not None and row["score"] < RIGHT
 
 
 def page(data: dict[str, Any]) -> str:

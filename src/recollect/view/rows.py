@@ -101,7 +101,9 @@ def rows_of_evaluation(n: int, head: Mapping[str, Any], scores: tuple[float, ...
     return _by_question(common, head["questions"], head["answers"], scores)
 
 
-def _by_question(common: Row, questions: Any, answers: Any, scores: tuple[float, ...]) -> list[Row]:
+def _by_question(
+    common: Row, questions: Any, answers: Any, scores: tuple[float | None, ...]
+) -> list[Row]:
     return [
         {
             **common,

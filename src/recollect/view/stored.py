@@ -65,7 +65,7 @@ class Stored:
     ops: tuple[Op, ...] = ()
     answers: tuple[str, ...] = ()
     """One per question; none where the episode failed."""
-    scores: tuple[float, ...] = ()
+    scores: tuple[float | None, ...] = ()
     """One per question: how well it was answered."""
     reward: float | None = None
     measures: Mapping[str, float] = field(default_factory=dict)
@@ -138,14 +138,15 @@ def of_run(record: Mapping[str, Any], boxed: bool = False) -> Stored:
     )
 
 
-def scores_of(record: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return how well every question of a run's episode was answered."""
+def scores_of(record: Mapping[str, Any]) -> tuple[float | None, ...]:
+    """Return how well every question of a run's episode was answered; None if nothing scored it."""
     asked = len(record["task"]["questions"])
     if record["failure"]:
         return (0.0,) * asked
     if len(record.get("answer_scores") or ()) == asked:
         return tuple(record["answer_scores"])
-    return (float(record["scores"].get("answer", record["reward"] or 0.0)),) * asked
+    score = record["scores"].get("answer", record["reward"])
+    return (None if score is None else float(score),) * asked
 
 
 def of_evaluation(

@@ -132,6 +132,7 @@ function chip(cause) {
 }
 
 function verdict(score) {
+  if (score === null || score === undefined) return h("span", { class: "soft" }, "not scored");
   const right = score >= 0.5;
   return h("span", { class: right ? "right" : "wrong" }, right ? "✓ " : "✗ ", number(score, 2));
 }

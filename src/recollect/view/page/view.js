@@ -223,7 +223,7 @@ async function episodes(_n, query) {
 }
 
 function valueOf(name, row, data) {
-  if (name === "result") return row.failure ? "failed" : row.score >= 0.5 ? "right" : "wrong";
+  if (name === "result") return row.failure ? "failed" : row.score === null ? "not scored" : row.score >= 0.5 ? "right" : "wrong";
   if (name === "cause") return data.causes[`${row.n}.${row.q}`] || "";
   if (name === "length") return data.lengths[`${row.n}.${row.q}`] || "";
   return row[name] === null || row[name] === undefined ? "" : String(row[name]);
@@ -261,6 +261,7 @@ async function why() {
       h("p", { class: "soft" }, "Every wrong answer is classified by what became of it, without a judge. Shares are of all answers, with 95% intervals. Choose a bar to see its episodes."),
       found.done ? null : h("p", { role: "status" }, `${found.known.toLocaleString("en")} of ${found.total.toLocaleString("en")} answers looked at`),
       found.error ? h("p", { class: "notice" }, found.error) : null,
+      found.done && !found.all.length ? h("p", {}, "Nothing has scored these answers.") : null,
       sections.map(([part, title, filter]) => found[part].length > (filter ? 1 : 0) ? causeTable(id, title, filter, found, found[part]) : null));
     if (!found.done && !saved) setTimeout(() => turn === drawn && draw().catch(() => {}), 700);
   };
@@ -270,7 +271,7 @@ async function why() {
 }
 
 function causeTable(id, title, filter, found, list) {
-  const head = [filter || "", "#answers", "#wrong", ...found.causes];
+  const head = [title.startsWith("By ") ? title.slice(3) : filter || "", "#answers", "#wrong", ...found.causes];
   return [h("h2", {}, title), table(head, list.map((line) => {
     const wrong = found.causes.reduce((sum, cause) => sum + line.shares[cause].count, 0);
     return h("tr", {}, h("th", { scope: "row" }, line.name), h("td", { class: "num" }, line.n), h("td", { class: "num" }, wrong),
