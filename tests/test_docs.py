@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from recollect.cli import main
+from recollect.config.presets import PRESETS
 from tests.support.own import own_folder
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -50,6 +51,16 @@ def test_links_between_pages_lead_somewhere():
     for page in [DOCS.parent / "README.md", *DOCS.rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_pages_of_presets_and_of_pages_are_complete():
+    index, train = (DOCS / "index.md").read_text(), (DOCS / "train.md").read_text()
+    parts = DOCS.glob("own-*.md")  # own.md lists them
+    pages = set(DOCS.glob("*.md")) | set(DOCS.glob("results/*.md"))
+    for page in pages.difference(parts, [DOCS / "index.md"]):
+        assert f"({page.relative_to(DOCS).as_posix()})" in index, page.name
+    for preset in PRESETS:
+        assert f"`{preset}`" in train, preset
 
 
 def test_the_commands_that_show_what_could_fool_you_name_tests_that_exist():
