@@ -135,6 +135,35 @@ def test_search_filters_deep_links_keys_and_looks(page, tmp_path):
     assert page.errors() == []
 
 
+def test_a_list_that_is_drawn_again_keeps_its_place(page, tmp_path):
+    with viewing(planted(tmp_path)) as (url, _):
+        page.open(url + "#/episodes/planted")
+        page.wait("#count", "14 of 14")
+        page.wait("h1").click()
+        for _ in range(3):
+            page.wait("body").send_keys("j")
+        chosen = "return document.activeElement.getAttribute('href')"
+        address = page.script(chosen)
+        assert address.startswith("#/film/planted/")
+        page.driver.execute_async_script("redraw().then(() => arguments[0]())")
+        assert page.script(chosen) == address
+        page.script("document.querySelector('[data-filter=result]').focus()")
+        page.driver.execute_async_script("redraw().then(() => arguments[0]())")
+        assert page.script("return document.activeElement.dataset.filter") == "result"
+    assert page.errors() == []
+
+
+def test_an_address_that_names_nothing_here_says_so(page, tmp_path):
+    """Another folder's episode in its place would be taken for the one that was asked for."""
+    with viewing(planted(tmp_path)) as (url, _):
+        for place in ("film/elsewhere/0", "why/elsewhere", "episodes/elsewhere"):
+            page.open(f"{url}#/{place}")
+            page.wait("main", "There is no folder elsewhere here")
+        page.open(url + "#/%ff")
+        page.wait("h1", "Runs")
+    assert page.errors() == []
+
+
 def test_a_live_run_updates_without_a_reload(page, tmp_path):
     with open_run(tmp_path) as run:
         write_step(run, 1, 0.5, *FINE, LOST)

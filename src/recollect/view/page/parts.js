@@ -72,9 +72,13 @@ function askKey() {
 function here() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   return {
-    parts: path.split("/").filter(Boolean).map(decodeURIComponent),
+    parts: path.split("/").filter(Boolean).map(decoded),
     query: Object.fromEntries(new URLSearchParams(query || "")),
   };
+}
+
+function decoded(word) {
+  try { return decodeURIComponent(word); } catch (_malformed) { return word; }
 }
 
 function link(parts, query) {

@@ -49,7 +49,8 @@ function fillSources() {
 function route() {
   const { parts, query } = here();
   const [page = "runs", id, n] = parts;
-  if (id && state.sources.some((own) => own.id === id)) source = id;
+  const missing = id && !["runs", "compare"].includes(page) && !state.sources.some((own) => own.id === id);
+  if (id && !missing) source = id;
   document.getElementById("source").value = source || "";
   const top = { film: "episodes", siblings: "episodes" }[page] || page;
   document.getElementById("nav").replaceChildren(...PAGES.map(([name, words]) => h("a", {
@@ -60,8 +61,13 @@ function route() {
   redraw = () => {};
   live();
   const views = { runs, episodes, why, film, siblings, compare };
-  const view = views[page] || runs;
+  const view = missing ? () => elsewhere(id) : views[page] || runs;
   Promise.resolve(view(n, query)).catch((error) => show(problem(error)));
+}
+
+async function elsewhere(id) {
+  show(h("h1", {}, `There is no folder ${id} here`), h("p", {}, "Start recollect view with this folder, or choose another one above."));
+  redraw = route;  // it may come
 }
 
 const own = (id = source) => state.sources.find((one) => one.id === id);
@@ -193,6 +199,7 @@ async function episodes(_n, query) {
   const rowLink = (row) => link(["film", id, row.n], { q: row.q || "" });
   const draw = () => {
     const rows = filtered(data, query);
+    const chosen = body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     count.textContent = `${rows.length.toLocaleString("en")} of ${data.rows.length.toLocaleString("en")} answers`;
     body.replaceChildren(...rows.slice(0, most).map((row) => h("tr", {},
       h("td", { class: "num" }, row.step === null ? "" : row.step), h("td", {}, row.split),
@@ -201,9 +208,11 @@ async function episodes(_n, query) {
       h("td", { class: "num" }, verdict(row.score)),
       h("td", {}, data.causes[`${row.n}.${row.q}`] ? chip(data.causes[`${row.n}.${row.q}`]) : ""),
       h("td", { class: "soft text" }, row.task))));
+    const again = chosen && [...body.querySelectorAll("a")].find((a) => a.getAttribute("href") === chosen);
+    if (again) again.focus({ preventScroll: true });
     more.hidden = rows.length <= most;
   };
-  const fillFilters = () => selects.replaceChildren(...FILTERS.map(([name, words]) => choice(name, words, data, query, draw)).filter(Boolean));
+  const fillFilters = () => selects.contains(document.activeElement) || selects.replaceChildren(...FILTERS.map(([name, words]) => choice(name, words, data, query, draw)).filter(Boolean));
   const head = ["#step", "split", "question", "accepted", "answer", "#score", "cause", "task"];
   const grid = table(head, [], { id: "episodes", label: "Episodes" });
   grid.querySelector("tbody").replaceWith(body);
