@@ -36,6 +36,8 @@ margin:0 0 1rem;overflow-wrap:anywhere}
 table{border-collapse:separate;border-spacing:0;font-size:.875rem;font-variant-numeric:tabular-nums;min-width:100%}
 caption{caption-side:bottom;text-align:left;color:var(--soft);font-size:.8rem;padding:.5rem 0;
 max-width:min(60rem,calc(100vw - 2.5rem))}
+.folded caption{max-width:min(60rem,calc(100vw - 4.75rem))}
+.folded .folded caption{max-width:min(60rem,calc(100vw - 7rem))}
 th,td{padding:.4rem .7rem;border-bottom:1px solid var(--line);vertical-align:top;text-align:left;
 white-space:nowrap}
 th{font-weight:500}
