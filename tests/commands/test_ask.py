@@ -157,6 +157,15 @@ def test_an_agent_that_keeps_nothing_reads_at_once(book, tmp_path, capsys):
         assert "Anna" in ask(capsys, book, "Who is Anna?", "--model", server.url, "--agent", "rag")
 
 
+def test_what_an_answer_costs_is_said_once(book, tmp_path, capsys):
+    with chat_server(lambda text: "Anna") as server:
+        asked = ["Who is Anna?", "Who is Abel?", "--model", server.url, "--agent", "rag", "--json"]
+        lines = ask(capsys, book, *asked).splitlines()
+        costs = [json.loads(line)["cost"] for line in lines]
+        assert [cost["answer"]["calls"] for cost in costs] == [1, 1]
+        assert [cost["reading"]["calls"] for cost in costs] == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

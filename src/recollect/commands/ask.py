@@ -155,8 +155,11 @@ class Asking:
                 f"the agent failed: {one_line(str(episode.failure.message), 300)}",
                 "choose another agent with --agent, such as fold",
             )
-        cost = Cost.of(episode.contexts)
-        for text, answer in zip(texts, episode.answers, strict=True):
+        self.cost = Cost.of(c for c in episode.contexts if c.question is None)
+        if self.cost.calls and not self.options.json:
+            self.console.print(f"read with {price(self.cost)}", style="dim", highlight=False)
+        for i, (text, answer) in enumerate(zip(texts, episode.answers, strict=True)):
+            cost = Cost.of(c for c in episode.contexts if c.question == i)
             await self._show(text, answer, cost, episode.seconds, None)
         return 0
 
