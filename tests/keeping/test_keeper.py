@@ -6,14 +6,16 @@ import os
 import pytest
 
 from recollect.agents.bank import BankAgent
+from recollect.agents.base import check_window
 from recollect.agents.baselines import FullContextAgent
 from recollect.agents.fold import FoldAgent
 from recollect.agents.function import as_agent
 from recollect.agents.gated import GatedAgent
+from recollect.agents.named import agents
 from recollect.agents.rolling import RollingAgent
 from recollect.config.modules import load
 from recollect.errors import UserError
-from recollect.keeping.keeper import Keeper, memory_from, memory_record, memory_text
+from recollect.keeping.keeper import Keeper, fitting, memory_from, memory_record, memory_text
 from recollect.keeping.shelf import Shelf
 from recollect.keeping.windows import Item, pack, pieces
 from recollect.policies.scripted import ScriptedPolicy
@@ -151,6 +153,17 @@ def test_every_agent_with_a_memory_can_keep():
         )
         restored = memory_from(memory_record(kept.memory), agent)
         assert restored.snapshot() == kept.memory.snapshot()
+
+
+@pytest.mark.parametrize("name", sorted(agents()))
+@pytest.mark.parametrize("window", [512, 700, 2048])
+def test_every_agent_fits_a_small_window_or_is_refused(name, window):
+    try:
+        fitted = fitting(agents()[name], window)
+    except UserError:
+        assert name in ("bank", "callback", "parallel")
+    else:
+        check_window(fitted, window)
 
 
 def test_the_memory_of_a_function_that_was_edited_is_another(tmp_path, monkeypatch):

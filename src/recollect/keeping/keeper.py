@@ -153,7 +153,8 @@ def fitting(agent: Agent, window: int) -> Agent:
         limits = [name for name in sizes if name.startswith("max_") and name.endswith("_tokens")]
         smaller = {name: min(sizes[name], max(1, window // 8)) for name in limits}
         written = max((size for name, size in smaller.items() if "answer" not in name), default=0)
-        smaller["chunk_size"] = max(1, window - 2 * written - 256)
+        if "chunk_size" in sizes:
+            smaller["chunk_size"] = max(1, window - 2 * written - 256)
         fitted: Agent = replace(agent, **smaller)  # type: ignore[type-var]
         check_window(fitted, window)
         return fitted
