@@ -57,7 +57,7 @@ class Network:
 
 def small_model(tokenizer: Path, folder: Path) -> LoadedModel:
     """Make a model of one small layer with a real vocabulary."""
-    hf = AutoTokenizer.from_pretrained(tokenizer)
+    hf = AutoTokenizer.from_pretrained(tokenizer, local_files_only=True, trust_remote_code=False)
     sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 8192}
     ends = {"bos_token_id": None, "eos_token_id": hf.eos_token_id, "pad_token_id": hf.pad_token_id}

@@ -38,7 +38,7 @@ class Runs:
 
     @classmethod
     def of(cls, requests: Sequence[tuple[PagedRequest, int]]) -> Runs:
-        """Take the next tokens of requests, so many of each."""
+        """Take the next tokens of each request: as many as the number beside it."""
         counts = np.array([len(request.places) for request, _ in requests])
         return cls(
             np.concatenate([r.ids[r.cached : r.cached + size] for r, size in requests]),
