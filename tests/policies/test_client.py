@@ -346,6 +346,21 @@ def test_the_wait_is_asked_for_doubled_and_drawn_from_the_call():
     assert 100.0 <= client._wait(ServerError("x", retry_after=1e9), 0, 7) <= 125.0
 
 
+def test_a_long_wait_that_a_server_asks_for_is_said_once_a_minute(monkeypatch, capsys):
+    monkeypatch.setattr("recollect.policies.client.LONG_WAIT", 0.02)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+    why = b'{"error": "no \\u001b[31mquota for sk-0123456789"}'
+    short = http_response(429, b'{"error": "a moment"}', "Retry-After: 0.001")
+    long = http_response(429, why, "Retry-After: 0.03")
+    handle, _ = scripted(short, long, long, OK)
+    with listening(handle) as (port, _):
+        _client, run = post(port)
+        assert asyncio.run(run()) == {"ok": 1}
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "429: no" in said and "it is asked again in" in said
+    assert "\x1b" not in said and "0123456789" not in said
+
+
 def test_a_refused_connection_is_tried_again():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

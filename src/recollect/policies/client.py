@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from recollect.errors import UserError
-from recollect.foreign import has_credentials, short_json
+from recollect.errors import UserError, on_stderr
+from recollect.foreign import has_credentials, redact, short_json
 from recollect.policies.failures import (
     BadReply,
     EndpointError,
@@ -93,6 +93,10 @@ def is_address(url: str) -> bool:
 
 
 RETRIED = (WireError, RateLimited, ServerError)
+LONG_WAIT = 10.0
+"""Seconds of a wait from which on it is said on the screen."""
+WORDS_APART = 60.0
+"""Seconds between two such words."""
 
 
 class Client:
@@ -112,6 +116,7 @@ class Client:
         self._lost = 0
         """Connections that failed since something was last heard of the server."""
         self._gone: UserError | None = None
+        self._said = -WORDS_APART
 
     @cached_property
     def _key(self) -> str:
@@ -177,6 +182,7 @@ class Client:
                 if attempt >= self.endpoint.retries or not isinstance(error, self.retried):
                     raise
                 wait = self._wait(error, attempt, seed)
+                self._say_long(wait, error)
             attempt += 1
             await asyncio.sleep(wait)
 
@@ -217,6 +223,13 @@ class Client:
         own = endpoint.backoff * 2**attempt * (1 - chance / 2)
         # Never earlier than asked, and not all who were told the same at the same moment.
         return max(own, min(asked, endpoint.timeout) * (1 + chance / 4))
+
+    def _say_long(self, wait: float, error: Exception) -> None:
+        now = time.monotonic()
+        if wait >= LONG_WAIT and now - self._said >= WORDS_APART:
+            self._said = now
+            url = self.endpoint.url
+            on_stderr(redact(f"{url} answers {error}; it is asked again in {wait:.0f} s"))
 
     async def _check_there(self) -> None:
         """End the run if connections keep failing and the server does not answer either."""
