@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders
+from transformers import AutoTokenizer
 
 from recollect.models import tokenizer as module
 from recollect.models.spelling import spelling_of
@@ -60,11 +63,26 @@ def test_added_words_are_spelled_and_no_token_is_taken_for_another():
         tokenizer.decode([-1])
 
 
+def test_a_token_that_was_hidden_once_stays_so(tmp_path):
+    hf = byte_tokenizer()
+    hf.add_tokens(["<tool>"], special_tokens=True)
+    hf.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    told = {"content": "<tool>", "special": False, "normalized": False}
+    settings["added_tokens_decoder"] = {str(hf.convert_tokens_to_ids("<tool>")): told}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    again = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True, trust_remote_code=False)
+    tokenizer = HFTokenizer(again, len(again), [again.eos_token_id])
+    assert tokenizer._spelling is not None
+    ids = tokenizer.encode("a<tool>b", True)
+    assert tokenizer.decode(ids) == again.decode(ids, skip_special_tokens=True)
+
+
 def test_the_decoder_of_llama_cpp_s_files_is_spelled_too():
     fused = [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace("\u2581", " ")]
     hf = byte_tokenizer()
     hf.backend_tokenizer.decoder = decoders.Sequence([*fused, decoders.ByteLevel()])
-    hf.add_tokens(["<tool>", "<0x41>", "\u2581x", "a b"])
+    hf.add_tokens(["<tool>", "<0x41>", "<0x+F>", "\u2581x", "a b"])
     tokenizer = HFTokenizer(hf, len(hf), [hf.eos_token_id])
     assert tokenizer._spelling is not None
     plain = tokenizer.encode("é ") + hf.convert_tokens_to_ids(["<tool>"])
@@ -79,6 +97,7 @@ def test_the_decoder_of_llama_cpp_s_files_is_spelled_too():
     [
         decoders.Sequence([decoders.ByteLevel(), decoders.Strip("b")]),
         decoders.Sequence([decoders.Replace("a", "o"), decoders.ByteLevel()]),
+        decoders.Sequence([]),
         decoders.WordPiece(),
         None,
     ],
@@ -91,6 +110,16 @@ def test_tokens_that_are_more_than_bytes_are_left_to_the_library(decoder):
     tokenizer = HFTokenizer(hf, len(hf), [hf.eos_token_id])
     ids = tokenizer.encode("banana")
     assert tokenizer.decode(ids) == hf.decode(ids, skip_special_tokens=True)
+
+
+def test_a_decoder_of_someone_s_own_is_left_to_the_library():
+    class Loud:
+        def decode_chain(self, tokens):
+            return [token.upper() for token in tokens]
+
+    inner = byte_tokenizer().backend_tokenizer
+    inner.decoder = decoders.Decoder.custom(Loud())
+    assert spelling_of(inner) is None
 
 
 def test_a_class_that_changes_texts_is_asked_itself():

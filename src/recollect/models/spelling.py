@@ -6,7 +6,6 @@ A rollout decodes all that is said; the library's own decode looks every token u
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,11 +13,14 @@ PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 """Bytes that stand for themselves in such a vocabulary; the others are written from U+0100 on."""
 HIDDEN = tuple(byte for byte in range(256) if byte not in PRINTED)
 BYTES = {chr(b): b for b in PRINTED} | {chr(0x100 + i): b for i, b in enumerate(HIDDEN)}
-BEFORE = ({"type": "ByteFallback"}, {"type": "Fuse"})
-"""What may come before bytes are joined ..."""
-SPACE = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
-"""... as in the files of llama.cpp: it changes no token that is spelled in bytes."""
-FALLBACK = re.compile("<0x[0-9A-Fa-f]{2}>")
+BEFORE = (
+    {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+)
+"""What files of llama.cpp do before bytes are joined: it changes no token that is so spelled."""
+FALLBACK = "<0x"
+"""How a token begins that may be a byte in other words."""
 
 
 class Spelling(dict[int, bytes | None]):
@@ -28,12 +30,13 @@ class Spelling(dict[int, bytes | None]):
         """`tokenizer` is one of the `tokenizers` library."""
         self._tokenizer = tokenizer
         added = tokenizer.get_added_tokens_decoder()
-        self._control = {token for token, how in added.items() if how.special}
+        # Not those that are marked so now: one that was marked at any time stays hidden.
+        self._control = {t for t in added if not tokenizer.decode([t], skip_special_tokens=True)}
 
     def __missing__(self, token: int) -> bytes | None:
         """Find the bytes of a token; None if the library has to decode it."""
         text = "" if token in self._control else self._tokenizer.id_to_token(token) or ""
-        plain = not FALLBACK.fullmatch(text) and all(map(BYTES.__contains__, text))
+        plain = not text.startswith(FALLBACK) and all(map(BYTES.__contains__, text))
         self[token] = found = bytes(BYTES[c] for c in text) if plain else None
         return found
 
@@ -48,9 +51,10 @@ class Spelling(dict[int, bytes | None]):
 
 def spelling_of(tokenizer: Any) -> Spelling | None:
     """Return how a tokenizer's tokens are spelled, if their bytes have only to be joined."""
-    if tokenizer.decoder is None:
+    try:
+        decoder = json.loads(tokenizer.decoder.__getstate__())
+    except Exception:  # the library's own for a decoder in Python; there may be none at all
         return None
-    decoder = json.loads(tokenizer.decoder.__getstate__())
-    *before, last = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
-    spelled = last["type"] == "ByteLevel" and all(own in (*BEFORE, SPACE) for own in before)
-    return Spelling(tokenizer) if spelled else None
+    steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+    spelled = bool(steps) and steps[-1]["type"] == "ByteLevel"
+    return Spelling(tokenizer) if spelled and all(own in BEFORE for own in steps[:-1]) else None
