@@ -75,6 +75,7 @@ def test_longer_texts_at_which_a_server_failed_are_measured_on_resume(tmp_path):
         with pytest.raises(UserError, match="all 2 episodes of the validation at 2x the text fail"):
             train_and_report(config)
         assert not (tmp_path / "demo" / "lengths.json").exists()
+        assert (tmp_path / "demo" / "model" / "config.json").exists()
         repaired = True
         train_and_report(config)
     found = json.loads((tmp_path / "demo" / "lengths.json").read_text())["2"]

@@ -159,6 +159,7 @@ async def _train(rollouts: Rollouts, run: Run, watcher: Watcher, stop: Stop | No
 
     outcome.finished = outcome.step >= config.steps
     if outcome.finished:
+        saved_model.export(run.folder / "model", rollouts.model)  # before what a server may fail
         clock = report.Clock()
         for times in config.val.lengths:
             groups = await rollouts.validate(watcher, times, config.val.length_tasks)
@@ -168,7 +169,6 @@ async def _train(rollouts: Rollouts, run: Run, watcher: Watcher, stop: Stop | No
             outcome.distractors[times] = measured(groups, watcher, f"{times}x the distractors")
         clock.lap("validation")
         outcome.times = clock.times
-        saved_model.export(run.folder / "model", rollouts.model)
     return outcome
 
 
