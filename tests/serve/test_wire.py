@@ -109,12 +109,13 @@ def test_whatever_a_connection_brings_the_viewer_stays_calm(tmp_path, hosts, cal
         attacked("127.0.0.1", urlsplit(url).port, honest)
 
 
-def test_a_client_that_still_sends_its_body_sees_why_it_was_refused(model):
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
+def test_a_client_that_still_sends_its_body_sees_why_it_was_refused(model, more):
     """A connection that is closed under a body is reset: the answer would be lost with it."""
 
     def refused_under_way(port: int) -> bytes:
         with socket.create_connection(("127.0.0.1", port), 20) as connection:
-            connection.sendall(POST + b"Content-Length: %d\r\n\r\n{" % (8 << 20))
+            connection.sendall(POST + more + b"Content-Length: %d\r\n\r\n{" % (8 << 20))
             assert connection.recv(1, socket.MSG_PEEK)  # refused already
             for _ in range(8):
                 connection.sendall(bytes(1 << 20))

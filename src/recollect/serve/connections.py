@@ -102,6 +102,7 @@ class _Connection(H11Protocol):
             transport.max_size = READ  # type: ignore[attr-defined]
         self.by_age[self] = None
         super().connection_made(transport)
+        self._answered = _Answered(self, transport)
         self._expect_head()
 
     def _make_room(self) -> bool:
@@ -146,11 +147,22 @@ class _Connection(H11Protocol):
         else:
             self.transport.close()
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.cycle is not None:
+            self.cycle.transport = self._answered
+
+    @property
+    def sends_on(self) -> bool:
+        """Whether the client has its answer and still sends the body."""
+        done = self.cycle is not None and self.cycle.response_complete
+        return done and self.conn.their_state is h11.SEND_BODY
+
     def on_response_complete(self) -> None:
         if self.by_age.pop(self, self) is None:
             self.by_age[self] = None  # the youngest now
         super().on_response_complete()
-        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+        if self.sends_on and not self.transport.is_closing():
             self._throw_away_the_body()
 
     def _throw_away_the_body(self) -> None:
@@ -184,3 +196,21 @@ class _Connection(H11Protocol):
         if self._write_timer:
             self._write_timer.cancel()
             self._write_timer = None
+
+
+class _Answered:
+    """The transport as the answer sees it, which closes it after a request's `Connection: close`.
+
+    A client that still sends the body would not see its answer then.
+    """
+
+    def __init__(self, connection: _Connection, transport: asyncio.Transport) -> None:
+        self._connection = connection
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        if not self._connection.sends_on:
+            self._transport.close()
