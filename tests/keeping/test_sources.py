@@ -154,7 +154,7 @@ def test_one_bad_pdf_does_not_stop_a_folder_and_is_named(tmp_path, capsys):
     read_texts(AskOptions((str(tmp_path), "What is it?"), model="x"))
     assert capsys.readouterr().out.splitlines() == [
         "a.pdf: 4 words",
-        "left out, as no text was found in it: half.pdf, locked.pdf, scan.pdf",
+        "left out, as no text could be found in it: half.pdf, locked.pdf, scan.pdf",
     ]
     with pytest.raises(UserError, match=r"half\.pdf cannot be read as a PDF"):
         read_sources([str(tmp_path), str(tmp_path / "half.pdf")])

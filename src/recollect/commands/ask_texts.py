@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class Texts:
         sources = (self.stored or {}).get("sources") or ()
         return [source for source in sources if isinstance(source, dict)]
 
-    @property
+    @cached_property  # it takes the checksum of every text
     def unread(self) -> list[Document]:
         """The texts that the saved memory has not read: those are what is read."""
         known = {source.get("sha256") for source in self.read_before}
@@ -74,7 +75,7 @@ def _say(texts: Texts, found: Sources) -> None:
     if found.left_out:
         lines.append(f"left out, as it is no text in UTF-8: {_named(found.left_out)}")
     if found.empty:
-        lines.append(f"left out, as no text was found in it: {_named(found.empty)}")
+        lines.append(f"left out, as no text could be found in it: {_named(found.empty)}")
     if spoilt := [document.name for document in documents if not document.whole]:
         lines.append(f"read with gaps, as not all of it is in UTF-8: {_named(spoilt)}")
     for line in lines:
