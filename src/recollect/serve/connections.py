@@ -79,6 +79,8 @@ class _Connection(H11Protocol):
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _body_timer: asyncio.TimerHandle | None = None
+    _answered: Any
+    """The transport of answers, an `_Answered`."""
     _turned_away = False
     _refused = -1
     """Bytes that a client has sent since it was refused; -1 before that."""
