@@ -234,8 +234,7 @@ class PagedPolicy:
         runs: list[tuple[PagedRequest, int]] = []
         room = self.prefill_tokens
         for request in self._reading:
-            size = min(room, len(request.ids) - request.cached)
-            if not size:
+            if not (size := min(room, len(request.ids) - request.cached)):
                 break
             runs.append((request, size))
             room -= size
