@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from recollect.errors import UserError
-from recollect.tasks.function import as_family, first_task, in_both
+from recollect.tasks.function import FunctionTasks, as_family, first_task, in_both
 from recollect.types import Question, Task
 
 WHO = Question("Who?", ("Ada",))
@@ -129,6 +129,67 @@ def test_a_family_that_makes_another_task_each_time_or_names_all_alike_is_refuse
         first_task(Dice(), 0, "test")
 
 
+class Endless:
+    """A user's family; one of its own drawings, and how many tasks it made."""
+
+    name, metric = "endless", "exact_match"
+
+    def __init__(self, draw):
+        self.draw, self.made = draw, 0
+
+    def size(self, split):
+        return None
+
+    def longer(self, times):
+        return self
+
+    def task(self, index, seed=0, split="train"):
+        self.made += 1
+        return self.draw(index, split)
+
+
+def test_tasks_of_one_id_may_be_one_task():
+    """A family draws with replacement, or repeats the one task that it has."""
+    first_task(Endless(lambda index, split: Task("one", ["a text"], (WHO,))), 0, "train")
+    asked = Question("Where?", ("Rome",))
+    for differ in (
+        lambda index, split: Task("one", [f"text {index}"], (WHO,)),
+        lambda index, split: Task("one", ["a text"], (asked if index else WHO,)),
+    ):
+        with pytest.raises(UserError, match="tasks 0 and 1 have one id: 'one'"):
+            first_task(Endless(differ), 0, "train")
+
+
+class Unread:
+    """A lazy text that nobody reads."""
+
+    def __len__(self):
+        return 10**9
+
+    def __getitem__(self, index):
+        raise AssertionError("a lazy text is read")
+
+
+def test_lazy_texts_are_not_read_and_few_tasks_are_made():
+    family = Endless(lambda index, split: Task(f"{split}-{index}", Unread(), (WHO,)))
+    first_task(family, 0, "train")
+    assert family.made == 3
+    assert not in_both(family, 0) and family.made <= 7
+
+
+def test_a_family_that_fails_further_on_is_refused_with_its_line():
+    def fails(index, split):
+        return Task(f"{split}-{index}", [{0: "a text"}[index]], (WHO,))
+
+    def odd(index, split):
+        return Task(f"{split}-{index}", [["a text"] if index else "a text"], (WHO,))
+
+    with pytest.raises(UserError, match=r"test_own_tasks.py:\d+: KeyError: 1"):
+        in_both(Endless(fails), 0)
+    with pytest.raises(UserError, match=r"test_own_tasks.py:\d+: task 'train-1' has the chunk"):
+        in_both(Endless(odd), 0)
+
+
 def test_a_family_that_forgets_its_longer_self_is_told():
     class Short:
         name, metric = "short", "exact_match"
@@ -184,3 +245,16 @@ def test_held_out_tasks_that_are_training_tasks_are_said():
     assert f"1 of 1 {said}" in in_both(Numbered(True, 1), 0)
     assert not in_both(as_family(fair), 0) and not in_both(Numbered(False), 0)
     assert not in_both(Numbered(True, 0), 0)
+
+
+def test_what_a_function_returned_is_not_asked_for_one_by_one():
+    """Each call of `task` shuffles all of them: 4,000 took 5 s."""
+
+    class Unasked(FunctionTasks):
+        def task(self, index, seed=0, split="train"):
+            raise AssertionError("asked for one by one")
+
+    def every():
+        return [Task(f"{i}", ["a text"], (WHO,)) for i in range(20)]
+
+    assert "1 of 1 different held-out tasks are training tasks" in in_both(Unasked(every), 0)

@@ -76,3 +76,10 @@ def notes_of(family: TaskFamily) -> tuple[str, ...]:
 def at_most(count: int) -> str:
     """Say how to ask for no more held-out tasks than there are."""
     return f"ask for at most {count}: --val.tasks of a run, --n of an evaluation"
+
+
+def text_of(task: Task) -> int | None:
+    """Return a hash of what an agent reads of a task; None of a lazy text, however long it is."""
+    if not isinstance(task.chunks, list | tuple):
+        return None
+    return hash((*task.chunks, None, *(question.text for question in task.questions)))

@@ -14,7 +14,7 @@ from typing import Any, Self
 from recollect.errors import UserError, called_by, place_of, place_of_function
 from recollect.files import plain
 from recollect.metrics import Metric
-from recollect.tasks.base import Split, TaskFamily, at_most
+from recollect.tasks.base import Split, TaskFamily, at_most, text_of
 from recollect.tasks.splits import deal, pick
 from recollect.types import Task
 
@@ -127,26 +127,30 @@ def _made(kind: type) -> Any:
 def first_task(family: TaskFamily, seed: int, split: Split, index: int = 0) -> Task:
     """Make one of a family's first tasks; refuse one that a user's own code fails to make."""
     found = _made_task(family, seed, split, index)
-    check_task(found, family.task)
     if _is_own(family) and not index:
-        _check_same(found, _made_task(family, seed, split, index), family, seed, split)
-        if family.size(split) != 1 and _made_task(family, seed, split, 1).id == found.id:
-            what = f"{place_of_function(family.task)}: tasks 0 and 1 have one id: {found.id!r:.80}"
+        where = place_of_function(family.task)
+        if not _is_same(found, _made_task(family, seed, split, index)):
+            raise UserError(
+                f"{where}: {type(family).__name__}.task(0, {seed}, {split!r}) is another task each"
+                " time",
+                "draw from random.Random(f'{seed} {split} {index}'), which is always the same",
+            )
+        second = found if family.size(split) == 1 else _made_task(family, seed, split, 1)
+        if second.id == found.id and not _is_same(found, second):
+            what = f"{where}: tasks 0 and 1 have one id: {found.id!r:.80}"
             raise UserError(what, "give every task an id of its own")
     return found
 
 
 def _is_own(family: TaskFamily) -> bool:
+    """Tell whether a family's class is a user's; what a function returns was checked as a list."""
     return type(family).__module__.partition(".")[0] != "recollect"
 
 
-def _check_same(found: Task, again: Task, family: TaskFamily, seed: int, split: Split) -> None:
-    if (found.id, found.questions, *found.chunks) != (again.id, again.questions, *again.chunks):
-        call = f"{type(family).__name__}.task(0, {seed}, {split!r})"
-        raise UserError(
-            f"{place_of_function(family.task)}: {call} is another task each time",
-            "draw from random.Random(f'{seed} {split} {index}'), which is always the same",
-        )
+def _is_same(one: Task, other: Task) -> bool:
+    """Tell whether two tasks are one; lazy texts are not compared."""
+    same = (one.id, one.questions) == (other.id, other.questions)
+    return same and text_of(one) == text_of(other)
 
 
 def _made_task(family: TaskFamily, seed: int, split: Split, index: int) -> Task:
@@ -163,34 +167,30 @@ def _made_task(family: TaskFamily, seed: int, split: Split, index: int) -> Task:
         what = f"{place}: {type(family).__name__}.task returned {task!r:.80}, which is not a Task"
         raise UserError(what, "return a Task")
     found: Task = task
+    check_task(found, family.task)
     return found
 
 
-def in_both(family: TaskFamily, seed: int, few: int = 4) -> str:
+def in_both(family: TaskFamily, seed: int, few: int = 2) -> str:
     """Say that held-out tasks of a user's own are training tasks; a family is known by a few."""
-    sizes = {split: family.size(split) for split in SPLITS}
     if isinstance(family, FunctionTasks):
         maker: Any = family.function
+        found = family._tasks  # each call of `task` shuffles all of them
     elif _is_own(family):
-        maker, least = family.task, min(few if n is None else n for n in (few, *sizes.values()))
-        sizes = dict.fromkeys(SPLITS, least)
+        maker, sizes = family.task, [family.size(split) for split in SPLITS]
+        least = min([few, *(size for size in sizes if size is not None)])
+        found = {s: [_made_task(family, seed, s, i) for i in range(least)] for s in SPLITS}
     else:
         return ""
-    train, test = (
-        {_text(family.task(i, seed, split)) for i in range(sizes[split] or 0)} for split in SPLITS
-    )
+    train, test = ({text_of(task) for task in found[split]} - {None} for split in SPLITS)
     both = len(test & train)
-    if not both or (_is_own(family) and both < len(test)):  # a few may be alike by chance
+    # A few may be alike by chance.
+    if not both or (both < len(test) and not isinstance(family, FunctionTasks)):
         return ""
     return (
         f"{place_of_function(maker)}: {both} of {len(test)} different held-out tasks are training"
         " tasks, too: what is measured is no sign of what new ones get"
     )
-
-
-def _text(task: Task) -> int:
-    """Return a hash of what an agent reads of a task."""
-    return hash((*task.chunks, None, *(question.text for question in task.questions)))
 
 
 def check_task(task: Task, maker: Any) -> None:

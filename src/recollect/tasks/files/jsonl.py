@@ -19,7 +19,7 @@ from recollect.errors import UserError, near
 from recollect.files import loads
 from recollect.foreign import decoded
 from recollect.seeds import derive
-from recollect.tasks.base import Split, at_most
+from recollect.tasks.base import Split, at_most, text_of
 from recollect.tasks.files.records import refuse_folder
 from recollect.tasks.splits import deal
 from recollect.types import Question, Task
@@ -97,8 +97,7 @@ class Jsonl:
                     record = _loaded(text, place)
                     task = parse_task(record, place)
                     found.look(record, number, whole)
-                    asked = (question.text for question in task.questions)
-                    found.texts[number] = hash((*task.chunks, None, *asked))
+                    found.texts[number] = text_of(task)
                     if task.id in seen:
                         other = f"{place}: the id {task.id!r} is also in line {seen[task.id]}"
                         raise UserError(other, "give every line an id of its own")
@@ -153,7 +152,7 @@ class _Found:
         self.unread: dict[str, int] = {}
         """Keys that mean nothing here, each with the first line that has it."""
         self.spoilt: list[int] = []
-        self.texts: dict[int, int] = {}
+        self.texts: dict[int, int | None] = {}
         """A hash of what is read of every line's task."""
 
     def look(self, record: Mapping[str, Any], number: int, whole: bool) -> None:
