@@ -6,6 +6,7 @@ import datetime
 from functools import partial
 from random import Random
 
+import numpy as np
 import pytest
 
 from recollect.errors import UserError
@@ -48,7 +49,10 @@ def test_what_is_no_task_is_refused_with_its_line(make, says):
         (["one"], {"position": 1}, "evidence or position is 1"),
         (["one"], {"position": -1}, "evidence or position is -1"),
         (["one"], {"evidence": (0, 7)}, "evidence or position is 7"),
-        (["one", "two"], {"evidence": 1.5}, "evidence or position is 1.5"),
+        (["one", "two"], {"evidence": 1.5}, "a question whose evidence is 1.5"),
+        (["one", "two"], {"evidence": (0.0,)}, "evidence or position is 0.0"),
+        (["one", "two"], {"evidence": range(1)}, r"evidence is range\(0, 1\)\s+fix: write a tuple"),
+        (["one", "two"], {"evidence": np.array([0, 1])}, r"evidence is array\(\[0, 1\]\)"),
         ([], {"position": 0}, "evidence or position is 0"),
     ],
 )
@@ -75,7 +79,7 @@ def test_a_meta_that_cannot_be_stored_is_refused(meta):
     def tasks(split):
         return [Task("a", ["one"], (WHO,), meta=meta)]
 
-    with pytest.raises(UserError, match="the meta of task 'a' cannot be stored"):
+    with pytest.raises(UserError, match="task 'a' has a meta that cannot be stored"):
         first_task(as_family(tasks), 0, "train")
 
 

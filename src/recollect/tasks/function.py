@@ -6,9 +6,10 @@ import functools
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Self
 
 from recollect.errors import UserError, called_by, place_of, place_of_function
@@ -195,26 +196,30 @@ def in_both(family: TaskFamily, seed: int, few: int = 2) -> str:
 
 def check_task(task: Task, maker: Any) -> None:
     """Refuse a task that agents would read in different ways, or that could not be stored."""
-    where = f"{place_of_function(maker)}: task {task.id[:40]!r} has"
+    for what, fix in _oddities(task):
+        raise UserError(f"{place_of_function(maker)}: task {task.id[:40]!r} has {what}", fix)
+
+
+def _oddities(task: Task) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a task, each with how to correct it."""
     # Texts that are lazy may be far longer than memory.
     known = task.chunks if isinstance(task.chunks, list | tuple) else ()
-    if odd := [chunk for chunk in known if not isinstance(chunk, str)]:
-        raise UserError(f"{where} the chunk {odd[0]!r:.80}", "let every chunk be a text")
+    for chunk in known:
+        if not isinstance(chunk, str):
+            yield f"the chunk {chunk!r:.80}", "let every chunk be a text"
     count = len(task.chunks)
     for question in task.questions:
         evidence: Any = question.evidence
-        numbers = [] if question.position is None else [question.position]
-        numbers += evidence if isinstance(evidence, tuple | list) else [evidence]
-        if off := [number for number in numbers if number not in range(count)]:
-            what = f"{where} a question whose evidence or position is {off[0]!r:.80}"
-            raise UserError(what, f"give numbers of its {count} chunks, counted from 0")
-    _check_meta(task, maker)
-
-
-def _check_meta(task: Task, maker: Any) -> None:
+        if not isinstance(evidence, tuple | list):  # others cannot be stored
+            fix = "write a tuple of numbers, such as (0, 2)"
+            yield f"a question whose evidence is {evidence!r:.80}", fix
+            continue
+        for number in (*evidence, *([] if question.position is None else [question.position])):
+            if not isinstance(number, Integral) or number not in range(count):
+                what = f"a question whose evidence or position is {number!r:.80}"
+                yield what, f"give numbers of its {count} chunks, counted from 0"
     try:
         json.dumps(task.meta, default=plain)
     except (TypeError, ValueError) as error:
-        what = f"{place_of_function(maker)}: the meta of task {task.id[:40]!r} cannot be stored"
-        how = "let it hold texts, numbers, lists and dicts whose keys are texts"
-        raise UserError(f"{what}: {error}", how) from None
+        fix = "let it hold texts, numbers, lists and dicts whose keys are texts"
+        yield f"a meta that cannot be stored: {error}", fix
