@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -12,11 +14,12 @@ import pytest
 from recollect.agents.base import checked_answers
 from recollect.agents.fold import FoldAgent
 from recollect.agents.function import as_agent
-from recollect.agents.shared import changes, held
+from recollect.agents.shared import MANY, changes, held
 from recollect.errors import OwnMistake
 
 NOTES: list[str] = []
 VECTOR = np.zeros(3)
+CLIENT = None
 COUNT = 0
 
 
@@ -39,6 +42,11 @@ async def to_a_number(task, chats, memory):
 
 async def to_an_object(task, chats, memory):
     SHELF.books["a"].append(2)
+
+
+async def to_a_client(task, chats, memory):
+    global CLIENT
+    CLIENT = CLIENT or Shelf()
 
 
 async def locally(task, chats, memory):
@@ -71,6 +79,15 @@ class Keeping:
 
     async def run(self, task, chats, memory):
         self.notes.append(task)
+
+
+class Opening:
+    def __init__(self):
+        self.parts = {"client": None, "shelf": None}
+
+    async def run(self, task, chats, memory):
+        self.parts["client"] = np.zeros(3)
+        self.parts["shelf"] = Shelf()
 
 
 class Writing:
@@ -120,9 +137,46 @@ def test_what_all_episodes_share_and_one_changes_is_named(given, names):
     assert "test_shared.py:" in found and names in found
 
 
-@pytest.mark.parametrize("given", [locally, Computing])
-def test_what_is_local_or_computed_once_is_no_state(given):
+@pytest.mark.parametrize("given", [locally, Computing, Opening, to_a_client])
+def test_what_is_local_or_made_once_is_no_state(given):
     assert said(as_agent(given)) == ""
+
+
+def test_a_cache_is_asked_about():
+    found = said(as_agent(to_a_global))
+    assert "if that is a cache, all is well; otherwise let what one of them needs be local" in found
+
+
+def test_a_lot_is_known_by_its_numbers_only():
+    """An index of millions of items is copied neither before a trial nor after it."""
+
+    class Indexed:
+        def __init__(self):
+            self.rows = [list(range(20)) for _ in range(9_000)]
+            self.notes = []
+
+        async def run(self, task, chats, memory):
+            self.notes.append(task)
+
+    agent = as_agent(Indexed)
+    copied = held(agent)["self.rows"]
+    assert sum(1 for _ in chain.from_iterable(r for r in copied if isinstance(r, list))) <= MANY
+    assert "Indexed changes self.notes as" in said(agent)
+
+
+def test_what_a_thread_changes_meanwhile_is_passed_over():
+    class Busy(OrderedDict):
+        def items(self):
+            raise RuntimeError("dictionary keys changed during iteration")
+
+    class Threaded:
+        def __init__(self):
+            self.live = Busy(a=1)
+
+        async def run(self, task, chats, memory):
+            self.live["b"] = 2
+
+    assert said(as_agent(Threaded)) == ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from recollect.agents.base import Agent, is_ours, part_name, place_of_agent
@@ -21,7 +21,7 @@ from recollect.errors import called_by
 DEEP = 4
 """How far into lists and objects one looks."""
 MANY = 10_000
-"""Items of a list above which only their number is looked at."""
+"""Items of lists and objects, all together; of what is beyond, only the number is looked at."""
 UNKNOWN = object()
 
 Held = Mapping[str, Any]
@@ -36,7 +36,7 @@ def held(agent: Agent) -> Held:
         return {}
     function = getattr(agent, "function", None)
     owner = function if callable(function) and not inspect.isroutine(function) else agent
-    kept = {f"self.{name}": value for name, value in getattr(owner, "__dict__", {}).items()}
+    kept = {f"self.{name}": value for name, value in list(getattr(owner, "__dict__", {}).items())}
     called = called_by(function if callable(function) else agent.run)
     with suppress(TypeError, ValueError):  # not written in Python; a cell that is empty yet
         reached = inspect.getclosurevars(called)
@@ -44,7 +44,8 @@ def held(agent: Agent) -> Held:
     # What is computed when it is first asked for is no state.
     members = inspect.getmembers_static(type(owner), lambda one: isinstance(one, cached_property))
     cached = {f"self.{name}" for name, _member in members}
-    return {name: _copied(value, DEEP) for name, value in kept.items() if name not in cached}
+    # Each has a budget of its own: where one grows, the others are still copied as before.
+    return {n: _copied(value, DEEP, [MANY]) for n, value in kept.items() if n not in cached}
 
 
 def changes(agent: Agent, before: Held) -> str:
@@ -53,25 +54,54 @@ def changes(agent: Agent, before: Held) -> str:
     names = [
         name
         for name, value in after.items()
-        if UNKNOWN not in (value, before.get(name)) and value != before.get(name)
+        if (_differ(before[name], value) if name in before else value is not UNKNOWN)
     ]
     if not names:
         return ""
     return (
         f"{place_of_agent(agent)}: {part_name(agent)} changes {', '.join(names)} as it runs, which"
-        " all of its episodes share, many at once: let what one of them needs be local to it"
+        " all of its episodes share, many at once: if that is a cache, all is well; otherwise let"
+        " what one of them needs be local to it"
     )
 
 
-def _copied(value: Any, deep: int) -> Any:
+def _copied(value: Any, deep: int, left: list[int]) -> Any:
+    """Copy what is plain: a list for what holds items, and a dict for an object of a user's own.
+
+    `left` holds how many items may still be copied.
+    """
     if value is None or isinstance(value, str | bytes | int | float):
         return value if value == value else repr(value)
-    if deep and isinstance(value, list | tuple | set | frozenset | deque | dict):
-        if len(value) > MANY:
-            return len(value)
-        parts = value.items() if isinstance(value, dict) else value
-        return [_copied(part, deep - 1) for part in parts]
-    own = getattr(sys.modules.get(type(value).__module__), "__file__", None)
-    if deep and own and is_own_code(own) and hasattr(value, "__dict__"):
-        return [(name, _copied(part, deep - 1)) for name, part in vars(value).items()]
-    return UNKNOWN
+    plain = isinstance(value, list | tuple | set | frozenset | deque | dict)
+    if not deep or not (plain or _is_users(value)):
+        return UNKNOWN
+    size = len(value if plain else vars(value))
+    if size > left[0]:
+        return size
+    left[0] -= size
+    copied = partial(_copied, deep=deep - 1, left=left)
+    try:  # Lists are made at once, as threads of the user's may change what they are made of.
+        if isinstance(value, dict):
+            return [(copied(key), copied(item)) for key, item in list(value.items())]
+        if plain:
+            return [copied(item) for item in list(value)]
+        return {name: copied(item) for name, item in list(vars(value).items())}
+    except RuntimeError:
+        return UNKNOWN
+
+
+def _is_users(value: Any) -> bool:
+    """Tell whether the class of an object is a user's."""
+    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
+    return isinstance(file, str) and is_own_code(file) and hasattr(value, "__dict__")
+
+
+def _differ(old: Any, new: Any) -> bool:
+    """Tell whether a copy is another one; an object that is made when it is needed is no sign."""
+    if UNKNOWN in (old, new) or (old is None and isinstance(new, dict)):
+        return False
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        return any(_differ(old[name], new[name]) for name in new)
+    if isinstance(new, list | tuple) and type(old) is type(new) and len(old) == len(new):
+        return any(map(_differ, old, new))
+    return bool(old != new)
