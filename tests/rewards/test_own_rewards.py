@@ -123,6 +123,46 @@ def test_a_reward_cannot_change_what_is_asked_or_trained():
         scored(shorter)
 
 
+def swaps(episode: Episode) -> None:
+    episode.contexts.pop()  # an equal one may come to lie at the same address
+    episode.contexts.append(Context("answer", "question 2", True))
+
+
+def takes_all(episode: Episode) -> None:
+    kept: Any = None
+    episode.task = episode.answers = episode.contexts = kept
+
+
+def spoils(episode: Episode) -> None:
+    episode.answers[:] = ["Ann", "Rome"]
+    episode.task = replace(episode.task, questions=())
+    episode.contexts.reverse()
+    raise OSError("the judge is gone")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (swaps, OwnMistake, "changed the list of contexts"),
+        (takes_all, OwnMistake, "changed the answers or the task"),
+        (spoils, OSError, "the judge is gone"),
+    ],
+)
+def test_whatever_a_reward_does_the_episode_is_stored_as_it_was(change, error, says):
+    contexts = [Context("answer", f"question {i}", True) for i in (1, 2)]
+    episode = Episode(TASK, 0, list(contexts), answers=["Ann", "Oslo"])
+
+    def reward(episode: Episode, memory: Any) -> float:
+        change(episode)
+        return 1.0
+
+    own = WithAnswers(as_reward(reward), find_score("exact_match"))
+    with pytest.raises(error, match=says):
+        asyncio.run(own(episode, TextMemory()))
+    assert episode.task is TASK and episode.answers == ["Ann", "Oslo"]
+    assert list(map(id, episode.contexts)) == list(map(id, contexts))
+
+
 @pytest.mark.parametrize("returned", [2.0, -0.1, math.nan, math.inf, None, "0.5", [1]])
 @pytest.mark.parametrize("find", [find_metric, find_score])
 def test_a_metric_of_ones_own_returns_a_share(find, returned):

@@ -8,6 +8,7 @@ import math
 import numbers
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any
 
 from recollect.agents.function import check_arguments, made, show, shown
@@ -15,7 +16,7 @@ from recollect.errors import OwnMistake, UserError, place_of_function
 from recollect.memory.base import Memory
 from recollect.metrics import QuestionScore, share_of
 from recollect.rewards.base import Reward, Score
-from recollect.types import Episode
+from recollect.types import Context, Episode, Task
 
 LARGEST = 1e12
 """What rewards may come to: squares of far larger ones are infinite, and so is their spread."""
@@ -53,16 +54,13 @@ class WithAnswers:
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score the episode, then its answers."""
-        task, answers = episode.task, list(episode.answers)
-        contexts = list(map(id, episode.contexts))
-        given: Any = self.reward(episode, memory)  # which need not be async
-        found = as_score(await given if inspect.isawaitable(given) else given, self.reward)
-        wrong = _wrong(found, episode)
-        if episode.answers != answers or episode.task is not task:
-            wrong = "changed the answers or the task, which are measured: copy them"
-            episode.task, episode.answers = task, answers
-        elif list(map(id, episode.contexts)) != contexts:
-            wrong = "changed the list of contexts, which are trained: copy it"
+        before = episode.task, list(episode.answers), list(episode.contexts)
+        try:
+            given: Any = self.reward(episode, memory)  # which need not be async
+            found = as_score(await given if inspect.isawaitable(given) else given, self.reward)
+        finally:  # An episode is stored where its reward fails, too.
+            changed = _restore(episode, *before)
+        wrong = changed or _wrong(found, episode)
         if wrong:
             own = self.reward.function if isinstance(self.reward, FunctionReward) else self.reward
             raise OwnMistake(f"the reward {wrong}", place_of_function(own))
@@ -75,6 +73,19 @@ class WithAnswers:
             parts["answer"] = sum(scores) / len(scores)
             shares = shares or scores
         return replace(found, parts=parts, answers=shares)
+
+
+def _restore(episode: Episode, task: Task, answers: list[str], contexts: list[Context]) -> str:
+    """Put back what a reward changed of its episode, and say what it was."""
+    now: Any = episode.contexts
+    measured = episode.task is task and episode.answers == answers
+    trained = isinstance(now, list) and len(now) == len(contexts) and all(map(is_, now, contexts))
+    if measured and trained:
+        return ""
+    episode.task, episode.answers, episode.contexts = task, answers, contexts
+    if measured:
+        return "changed the list of contexts, which are trained: copy it"
+    return "changed the answers or the task, which are measured: copy them"
 
 
 def _wrong(found: Score, episode: Episode) -> str:
