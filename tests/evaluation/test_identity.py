@@ -17,7 +17,7 @@ import pytest
 import recollect
 from recollect.cli import main
 from recollect.errors import UserError
-from recollect.evaluation.setup import commit_of
+from recollect.evaluation.setup import _around, commit_of
 from recollect.types import Question, Task
 from tests.support.chat_server import chat_server
 from tests.support.own import own_folder
@@ -177,3 +177,19 @@ def test_the_commit_is_named_without_writing_into_the_checkout(tmp_path):
     (tmp_path / "a").write_text("2")
     assert commit_of(tmp_path) == f"{clean}-dirty"
     assert (index.stat().st_ino, index.read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "says"),
+    [
+        (" mine aaaaaaaaaaaa", " mine bbbbbbbbbbbb", "the module mine has changed"),
+        ("", " with its model 0123456789abcdef", "with its model 0123456789abcdef..."),
+        (", answer http://old:1/v1", ", answer http://new:1/v1", "answer http://new:1/v1..."),
+        (", answer /my models/a", ", answer /models/a", "answer /models/a..."),
+    ],
+)
+def test_what_has_changed_is_shown_and_is_a_module_only_where_one_is_named(before, now, says):
+    """An agent that is a run is described with its models, where others have their code."""
+    run = '{"class": "fold"} with its model fedcba9876543210' if "answer" in now else '{"x": 1}'
+    shown = _around(run + before, run + now)
+    assert shown.endswith(says) and shown.startswith("made of other code") == ("mine" in now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -44,6 +45,9 @@ ROWS = ("parquet", "dataset")
 """Families whose columns a person can map."""
 PACKAGES = ("numpy", "torch", "transformers")
 """Whose versions can change a result."""
+MODULE = re.compile(r" (\S+) ([0-9a-f]{12})")
+CODE = re.compile(rf"(?:{MODULE.pattern})*\Z")
+"""How a description ends that names modules; one of a run's agent ends with its models instead."""
 
 
 @dataclass(frozen=True)
@@ -312,12 +316,10 @@ def _check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> No
 
 def _around(before: str, now: str) -> str:
     """Show two texts where they begin to differ: an agent's settings hold whole prompts."""
-    (old_settings, _, old), (settings, _, new) = before.rpartition("}"), now.rpartition("}")
-    if settings == old_settings:
-        code = [
-            set(zip(words[::2], words[1::2], strict=True)) for words in (old.split(), new.split())
-        ]
-        edited = sorted({module for module, _hash in code[0] ^ code[1]})
+    settings = CODE.sub("", now)
+    if settings == CODE.sub("", before):
+        was, code = (set(MODULE.findall(text[len(settings) :])) for text in (before, now))
+        edited = sorted({module for module, _hash in was ^ code})
         return f"made of other code: the module {', '.join(edited)} has changed"
     differ = (i for i, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1])
     at = next(differ, min(len(before), len(now)))
