@@ -313,6 +313,16 @@ class Blank(Asking):
 class Open(Asking):
     metric = longer
 
+class Abstaining(Asking):
+    metric = "answer_overlap"
+    questions = (Question("Which?", (), category="abstention"),)
+
+class Empty(Blank):
+    metric = "squad_em"
+
+class Unpublished(Asking):
+    metric = "squad_em"
+
 class Untested(Asking):
     def size(self, split):
         return 0
@@ -324,6 +334,7 @@ def test_questions_that_no_score_could_find_right_are_refused_before_a_model_is_
     refused = {
         "Asking": "own:Asking: 'Which?' in task 'test-0' has no accepted answer",
         "Blank": "'Which?' in task 'test-0' has no accepted answer",
+        "Unpublished": "'Which?' in task 'test-0' has no accepted answer",
         "Silent": "own:Silent: task 'test-0' has no questions",
         "Untested": "own:Untested has no tasks in its test split fix: let it make some",
     }
@@ -335,6 +346,11 @@ def test_questions_that_no_score_could_find_right_are_refused_before_a_model_is_
         assert not server.asked
         assert main([*words, "own:Open"]) == 0  # a metric of one's own needs no answers
     assert "1.000" in capsys.readouterr().out
+    for name, right in (("Abstaining", "The text does not say."), ("Empty", "")):
+        with chat_server(lambda _text, said=right: said) as server:
+            words = ["eval", "--agents", "full_context", "--model", server.url, "--out", name]
+            assert main([*words, "--tasks", f"own:{name}"]) == 0
+        assert "1.000" in capsys.readouterr().out
 
 
 def test_an_agent_that_was_edited_is_refused_by_the_name_of_its_module(here, capsys):

@@ -31,7 +31,7 @@ from recollect.evaluation.jobs import Grid
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions, choose_agents, split_names
 from recollect.memory.store import Embed
-from recollect.metrics import SCORES
+from recollect.metrics import PUBLISHED, SCORES, unanswerable
 from recollect.tasks.base import TaskFamily
 from recollect.tasks.files.columns import Rows
 from recollect.tasks.files.fingerprint import fingerprint
@@ -130,7 +130,12 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
 def _check_scored(name: str, family: TaskFamily, task: Task) -> None:
     """Refuse questions without an answer that a score of ours could find right."""
     known = isinstance(family.metric, str) and family.metric in SCORES
-    lacking = [q.text for q in task.questions if not any(map(str.strip, q.answers))]
+    empty = known and family.metric in PUBLISHED  # SQuAD's own score accepts an empty reply
+    lacking = [
+        q.text
+        for q in task.questions
+        if not any(empty or answer.strip() for answer in q.answers) and not unanswerable(q)
+    ]
     if not task.questions:
         raise UserError(f"{name}: task {task.id[:40]!r} has no questions", "ask some in every task")
     if known and lacking:
