@@ -270,10 +270,20 @@ def test_a_folder_that_is_removed_while_it_is_written_is_one_message(tmp_path):
     with pytest.raises(UserError, match=r"metrics\.jsonl is gone: it was removed"):
         lines.append({"step": 2})
     lines.close()
-    with pytest.raises(UserError, match=r"run is gone: it was removed"):
+    with pytest.raises(UserError, match=r"run is not there: it was never made, or was removed"):
         write_text(folder / "config.json", "{}")
-    with pytest.raises(UserError, match=r"run is gone: it was removed"), replacing(folder / "a.gz"):
+    with pytest.raises(UserError, match=r"run is not there"), replacing(folder / "a.gz"):
         (folder / ".tmp-a.gz").write_bytes(b"")
+
+
+def test_lines_of_a_file_that_another_one_took_the_place_of_are_not_lost(tmp_path):
+    lines = Lines(tmp_path / "metrics.jsonl")
+    lines.append({"step": 1})
+    (tmp_path / "edited").write_text('{"step": 1}\n')
+    (tmp_path / "edited").replace(tmp_path / "metrics.jsonl")
+    with pytest.raises(UserError, match=r"metrics\.jsonl is gone: it was removed or replaced"):
+        lines.append({"step": 2})
+    lines.close()
 
 
 def test_a_text_that_utf8_cannot_say_is_written(tmp_path):

@@ -61,7 +61,8 @@ def refusal(error: Exception, path: Path) -> UserError | None:
     if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
         return UserError("there is no folder for temporary files", TEMPORARY_FILES)
     if isinstance(error, FileNotFoundError) and not path.parent.exists():
-        return _gone(path.parent)
+        what = f"the folder {path.parent} is not there: it was never made, or was removed meanwhile"
+        return UserError(what, "make it, or choose another")
     number = error.errno if isinstance(error, OSError) else None
     if number is None:
         # Libraries in other languages, and numpy, report the system's error in their text alone.
@@ -71,11 +72,6 @@ def refusal(error: Exception, path: Path) -> UserError | None:
         return None
     name = (error.filename if isinstance(error, OSError) else None) or path
     return UserError(f"cannot write {name}: {os.strerror(number)}", _FIXES[number])
-
-
-def _gone(path: Path) -> UserError:
-    what = f"{path} is gone: it was removed or renamed while it was written"
-    return UserError(what, "leave it where it is until the end, then run the same command again")
 
 
 @contextmanager
@@ -284,8 +280,8 @@ class Lines:
 
     def write(self, line: str) -> None:
         """Write one line."""
-        if not os.fstat(self._file).st_nlink and not self.path.exists():
-            raise _gone(self.path)  # whatever is written there would be lost without a word
+        if not os.fstat(self._file).st_nlink:
+            self._check_there()
         data = memoryview(redact(line).encode() + b"\n")
         size = self._size + len(data)
         try:
@@ -296,6 +292,16 @@ class Lines:
                 os.ftruncate(self._file, self._size)
                 raise
         self._size = size
+
+    def _check_there(self) -> None:
+        """Refuse to write into a file without a name: that would be lost without a word."""
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._file), self.path.stat()):
+                return  # a file system that counts no names
+        raise UserError(
+            f"{self.path} is gone: it was removed or replaced while it was written",
+            "leave it where it is until the end, then run the same command again",
+        )
 
     def sync(self) -> None:
         """Wait until all lines have reached the disk."""
