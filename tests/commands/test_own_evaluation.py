@@ -31,6 +31,8 @@ def test_an_agent_of_yours_is_measured_beside_ours(here, capsys):
         shown = capsys.readouterr().out
         assert "mine:two_pass" in shown and "mine:Chess" in shown
         assert "as asked for with --metrics" in shown and "mine:close_enough" in shown
+        beside = shown.partition("as asked for")[2].partition("build in")[0]
+        assert "answer_match" not in beside  # which leads the one set that there is
         config = json.loads(Path("out/config.json").read_text())
         assert '"max_note_tokens": 7' in config["agents"]["mine.py:Reader"]
         assert list(config["code"]) == ["mine"] and Path("out/code/mine.py").is_file()
@@ -268,6 +270,16 @@ async def mute(task, chats, memory):
 """
 
 
+def test_a_metric_that_leads_one_set_is_shown_for_the_others(here, capsys):
+    Path("own.py").write_text(ASKING)
+    with chat_server(lambda _text: "e1") as server:
+        words = ["eval", "--tasks", "own:Led", "own:Matched", "--agents", "full_context"]
+        words += ["--metrics", "token_f1,answer_match", "--model", server.url, "--out", "out"]
+        assert main(words) == 0
+    beside = capsys.readouterr().out.partition("as asked for")[2].partition("build in")[0]
+    assert "answer_match" in beside and "token_f1" in beside
+
+
 def test_whoever_sees_answers_or_asks_no_model_is_named_with_the_scores(here, capsys):
     """Also in the report, which others read, and where the agent is not asked for again."""
     Path("own.py").write_text(SEERS)
@@ -322,6 +334,12 @@ class Empty(Blank):
 
 class Unpublished(Asking):
     metric = "squad_em"
+
+class Matched(Asking):
+    answers = ("e1",)
+
+class Led(Matched):
+    metric = "token_f1"
 
 class Untested(Asking):
     def size(self, split):

@@ -55,8 +55,8 @@ def published_table(results: Results) -> Table | None:
 
 def asked_table(results: Results, asked: Sequence[str]) -> Table | None:
     """Show the metrics that were asked for; None where the other tables have all of them."""
-    shown = {name for cell in results.cells for name in (cell.primary, *cell.published)}
-    names = [name for name in dict.fromkeys(asked) if name not in shown]
+    shown = [(cell.primary, *cell.published) for cell in results.cells]
+    names = [name for name in dict.fromkeys(asked) if not all(name in own for own in shown)]
     rows = [(cell, names) for cell in results.cells]
     return _beside(rows, names, "as asked for with --metrics") if names else None
 
