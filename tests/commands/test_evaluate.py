@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -16,6 +17,9 @@ import pytest
 from recollect.cli import main
 from recollect.config.presets import preset
 from recollect.evaluation.judge_pairs import PAIRS
+from recollect.evaluation.models import open_models
+from recollect.evaluation.options import EvalOptions
+from recollect.evaluation.report.content import model_name
 from recollect.evaluation.results import load
 from recollect.memory.tools import REFERENCE
 from tests.support import world
@@ -285,6 +289,14 @@ def test_a_model_folder_is_evaluated_too(capsys, model, tmp_path: Path):
     results = load(tmp_path / "x")
     assert [c.agent for c in results.cells] == ["fold", "closed_book"]
     assert results.model["memory"]["fingerprint"] and results.n_failed == 0
+
+
+def test_a_model_has_the_name_of_the_run_that_trained_it(model, tmp_path: Path):
+    shutil.copytree(model, tmp_path / "me" / "model")
+    options = EvalOptions(("recall",), model=str(tmp_path / "me" / "model"))
+    assert model_name(open_models(options).facts) == "model"
+    (tmp_path / "me" / "config.json").write_text("{}")
+    assert model_name(open_models(options).facts) == "me"
 
 
 @pytest.mark.parametrize("text", NASTY)

@@ -110,8 +110,11 @@ def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
     policy = open_sampler(loaded, options.cache_gib, drafts=options.drafts)
     window = min(loaded.window, options.window or loaded.window)
     model = Model(policy, Renderer(loaded.tokenizer), False, sampling, window)
+    place = folder.resolve()
+    of_run = place.name == "model" and is_run(str(place.parent))
     return model, {
-        "id": folder.resolve().name,
+        "id": place.name,
+        **({"run": place.parent.name} if of_run else {}),
         "folder": path,
         "fingerprint": fingerprint(folder),
         "window": window,

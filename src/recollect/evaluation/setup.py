@@ -39,7 +39,7 @@ from recollect.tasks.function import as_family, first_task
 from recollect.tasks.named import OPENERS, TaskSpec, open_family, parse_specs, refuse
 from recollect.types import Task
 
-WHEREABOUTS = ("url", "folder", "device")
+WHEREABOUTS = ("url", "folder", "run", "device")
 """Facts of a model that may change when it is served elsewhere."""
 ROWS = ("parquet", "dataset")
 """Families whose columns a person can map."""

@@ -282,8 +282,8 @@ def test_a_bar_is_its_interval() -> None:
     [
         ({"memory": {"id": "small"}, "answer": {"id": "small"}}, "small"),
         ({"memory": {"id": "a"}, "answer": {"url": "b"}}, "a with b"),
-        ({"memory": {"id": "model", "folder": "runs/demo/model"}}, "demo"),
-        ({"memory": {"id": "model", "folder": "model"}}, "model"),
+        ({"memory": {"id": "model", "folder": "runs/demo/model", "run": "demo"}}, "demo"),
+        ({"memory": {"id": "model", "folder": "/home/me/model"}}, "model"),
     ],
 )
 def test_a_model_is_named(model: dict[str, dict[str, str]], expected: str) -> None:

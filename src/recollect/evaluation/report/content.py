@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from recollect.display.numbers import count, dollars, duration, share
@@ -26,6 +25,9 @@ from recollect.evaluation.report.document import (
 from recollect.evaluation.report.scores import axes, detail, metrics, overview
 from recollect.evaluation.results import Example, Results
 from recollect.foreign import readable_json
+
+NAMES = ("run", "id", "folder", "url")
+"""Facts of a model that can name it, the best first."""
 
 
 def make_document(results: Results) -> Document:
@@ -55,15 +57,8 @@ def make_document(results: Results) -> Document:
 def model_name(model: dict[str, Any]) -> str:
     """Return what a model is called, or both where two speak: who remembers, who answers."""
     own = [model[role] for role in ("memory", "answer") if isinstance(model.get(role), dict)]
-    names = dict.fromkeys(str(name) for one in own or [model] if (name := _name(one)))
-    return " with ".join(names) or "a model"
-
-
-def _name(one: dict[str, Any]) -> Any:
-    """Return the name of one model: what a run has trained is in RUN/model, and is called RUN."""
-    if one.get("id") == "model" and isinstance(one.get("folder"), str):
-        return Path(one["folder"]).parent.name or "model"
-    return next((one[key] for key in ("id", "folder", "url") if one.get(key)), None)
+    names = [next((one[k] for k in NAMES if one.get(k)), "") for one in own or [model]]
+    return " with ".join(dict.fromkeys(str(name) for name in names if name)) or "a model"
 
 
 def counting(model: dict[str, Any]) -> str:
