@@ -12,6 +12,7 @@ import pytest
 
 from recollect.cli import main
 from recollect.evaluation.folder import read_episodes
+from recollect.evaluation.results import load
 from tests.support.chat_server import chat_server
 from tests.support.own import own_folder
 
@@ -257,12 +258,22 @@ def test_an_agent_that_changes_the_current_folder_moves_nothing(here, tmp_path_f
 
 
 SEERS = """\
+from recollect.agents.recursive import RecursiveAgent
+
 class Seer:
     sees_answers = True
 
     async def run(self, task, chats, memory):
         asked = [f"{q.text} It is {q.answers[0]}." for q in task.questions]
         return [(await chats.open().say(text)).text for text in asked]
+
+
+class Counting(RecursiveAgent):
+    pass
+
+
+class Peeping(RecursiveAgent):
+    sees_answers = True
 
 
 async def mute(task, chats, memory):
@@ -290,7 +301,10 @@ def test_whoever_sees_answers_or_asks_no_model_is_named_with_the_scores(here, ca
         assert main([*words, "--agents", "own:Seer,own:mute"]) == 0
         said = capsys.readouterr().out
         assert bound in said and mute in said and "closed_book was" not in said
-        assert main([*words, "--agents", "fold"]) == 0
+        assert main([*words, "--agents", "fold,oracle,own:Counting,own:Peeping"]) == 0
+    cells = {cell.agent: cell.bound for cell in load(Path("out")).cells}
+    assert cells["oracle"] and cells["own:Peeping"] and cells["own:Seer"]
+    assert not (cells["own:Counting"] or cells["own:mute"] or cells["fold"])
     for place in ("report.md", "report.html"):
         assert bound in Path("out", place).read_text() and mute in Path("out", place).read_text()
     report = Path("out/report.md").read_text()
