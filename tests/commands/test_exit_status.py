@@ -77,8 +77,10 @@ def test_an_agent_whose_every_answer_is_empty_is_named(tmp_path, capsys, content
     well = {"choices": [{"message": thought, "finish_reason": "length"}]}
     with answering(lambda _call: (200, well)) as (url, _calls):
         assert main(evaluation(url, tmp_path)) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert shown.count("full_context: all answers of 3 episodes are empty.") == said
+    says = "full_context: all answers of 3 episodes are empty: a model that thinks first may need"
+    assert main(["replay", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count(says) == 2 * said
+    assert (tmp_path / "report.md").read_text().count(says) == said
 
 
 def test_an_evaluation_some_of_whose_calls_failed_says_so_and_ends_with_0(tmp_path, capsys):

@@ -294,7 +294,7 @@ def test_a_metric_that_leads_one_set_is_shown_for_the_others(here, capsys):
 def test_whoever_sees_answers_or_asks_no_model_is_named_with_the_scores(here, capsys):
     """Also in the report, which others read, and where the agent is not asked for again."""
     Path("own.py").write_text(SEERS)
-    bound = "own:Seer was shown the accepted answers: it is a bound"
+    bound = "own:Seer was shown the accepted answers and the evidence: it is a bound"
     mute = "own:mute never asked the model: its answers come from its own code"
     with chat_server(lambda text: text.rpartition("It is ")[2] or "e9") as server:
         words = ["eval", "--tasks", "mine:Chess", "--n", "4", "--model", server.url, "--out", "out"]
@@ -309,6 +309,11 @@ def test_whoever_sees_answers_or_asks_no_model_is_named_with_the_scores(here, ca
         assert bound in Path("out", place).read_text() and mute in Path("out", place).read_text()
     report = Path("out/report.md").read_text()
     assert "against own:Seer" not in report and "| **1.000" not in report
+    config = json.loads(Path("out/config.json").read_text())
+    del config["bounds"]  # as folders were before
+    Path("out/config.json").write_text(json.dumps(config))
+    assert main(["replay", "out"]) == 0
+    assert [cell.agent for cell in load(Path("out")).cells if cell.bound] == ["oracle"]
 
 
 ASKING = """\

@@ -80,6 +80,7 @@ def cell(task: str, family: str, agent: str, tokens: float, random: Random, metr
         tokens,
         tokens * 4.2,
         PUBLISHED[family],
+        agent == "oracle",
     )
 
 

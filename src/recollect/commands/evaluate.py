@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -168,7 +167,6 @@ def _score(
     found = EvalResult(folder, results)
     _finish(console, folder, results, options.metrics)
     _say_failures(console, found)
-    _say_silence(console, found)
     return found
 
 
@@ -187,9 +185,8 @@ def _finish(console: Console, folder: Path, results: Results, asked: Sequence[st
     for table in filter(None, tables):
         console.print(table)
         console.print()
-    text = "\n".join([*remarks(results), f"results in {folder / NAME}"])
-    text += f"\nreport in {report} and {page}"
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    lines = [*remarks(results), f"results in {folder / NAME}", f"report in {report} and {page}"]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def _say_failures(console: Console, found: EvalResult) -> None:
@@ -205,20 +202,3 @@ def _say_failures(console: Console, found: EvalResult) -> None:
     if found.all_failed:
         again = "no answer was measured: fix the cause, then add --retry-failed to the same command"
         console.print(again, markup=False, highlight=False, soft_wrap=True)
-
-
-def _say_silence(console: Console, found: EvalResult) -> None:
-    """Name agents all of whose answers are empty: their score measures nothing."""
-    ended: Counter[str] = Counter()
-    silent: Counter[str] = Counter()
-    for record in found.episodes:
-        if record["failure"] is None:
-            ended[record["agent"]] += 1
-            silent[record["agent"]] += not "".join(record["answers"]).strip()
-    for agent in (agent for agent, count in ended.items() if silent[agent] == count):
-        text = (
-            f"{agent}: all answers of {ended[agent]} episodes are empty. A model that thinks first"
-            " may need more tokens (--max-answer-tokens); some servers put all it says into another"
-            " field than the answer"
-        )
-        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)

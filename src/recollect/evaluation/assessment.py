@@ -47,6 +47,7 @@ class Pile:
     failures: list[str | None] = field(default_factory=list)
     tokens: int = 0
     chars: int = 0
+    empty: int = 0
 
     def add(self, record: Record, answers: Iterable[Scored]) -> None:
         """Take in one episode."""
@@ -56,6 +57,7 @@ class Pile:
         self.failures.append(f"{failure['boundary']}: {failure['kind']}" if failure else None)
         self.tokens += record["tokens"]
         self.chars += record["chars"]
+        self.empty += failure is None and not "".join(record["answers"]).strip()
 
 
 async def assess(
@@ -95,7 +97,6 @@ async def assess(
     if not piles:
         raise UserError(f"{folder} holds no episodes yet", "run the evaluation first")
     cells, comparisons, chosen = _cells(piles, sets, list(config["agents"]), names, prices)
-    bounds = config.get("bounds", ())
     return Results(
         command="\n".join(config["commands"]),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -103,7 +104,7 @@ async def assess(
         config={**config["settings"], "agents": config["agents"], "sets": config["sets"]},
         versions=config["versions"],
         data={name: _data_hash(found) for name, found in hashes.items()},
-        cells=[replace(cell, bound=cell.agent in bounds) for cell in cells],
+        cells=[replace(cell, bound=cell.agent in config["bounds"]) for cell in cells],
         comparisons=_adjusted(comparisons),
         examples=_examples(folder, chosen),
         judge=error,
@@ -174,6 +175,7 @@ def _cell(
         tokens=pile.tokens / len(pile.failures),
         chars=pile.chars / len(pile.failures),
         published=published,
+        empty=pile.empty,
     )
 
 

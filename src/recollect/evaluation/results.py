@@ -5,6 +5,7 @@ Knows nothing of how episodes are run or scored.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,10 @@ from recollect.files import read_file, write_text
 from recollect.foreign import readable_json
 
 VERSION = 1
+EMPTY = (
+    "a model that thinks first may need more tokens (--max-answer-tokens), and some servers put all"
+    " it says into another field than the answer"
+)
 NAME = "results.json"
 
 
@@ -100,12 +105,9 @@ class Cell:
     published: list[str] = field(default_factory=list)
     """Which of the scores are the benchmark's own, to compare with published figures."""
     bound: bool = False
-    """Whether the agent was shown the accepted answers."""
-
-    @property
-    def competes(self) -> bool:
-        """Whether it can be the best: who was shown the answers or the evidence cannot."""
-        return not self.bound and self.agent != "oracle"
+    """Whether the agent was shown the accepted answers: then it cannot be the best."""
+    empty: int = 0
+    """Episodes that ended with nothing but empty answers."""
 
 
 @dataclass(frozen=True)
@@ -205,15 +207,28 @@ class Results:
 
 
 def remarks(results: Results) -> list[str]:
-    """Say whose scores are no memory's: who was shown the answers, and who asked no model."""
-    bounds = {cell.agent for cell in results.cells if cell.bound and cell.agent != "oracle"}
+    """Say whose scores are no memory's: who was shown the answers, and who asks or says nothing."""
+    bounds = {cell.agent for cell in results.cells if cell.bound}
     spoke = {cell.agent for cell in results.cells if cell.cost.calls or cell.failures}
     silent = {cell.agent for cell in results.cells if cell.cost.episodes} - spoke - bounds
+    empty: Counter[str] = Counter()
+    said: Counter[str] = Counter()
+    for cell in results.cells:
+        empty[cell.agent] += cell.empty
+        said[cell.agent] += cell.cost.episodes - sum(cell.failures.values()) - cell.empty
     return [
-        *(f"{name} was shown the accepted answers: it is a bound" for name in sorted(bounds)),
+        *(
+            f"{name} was shown the accepted answers and the evidence: it is a bound"
+            for name in sorted(bounds)
+        ),
         *(
             f"{name} never asked the model: its answers come from its own code"
             for name in sorted(silent)
+        ),
+        *(
+            f"{name}: all answers of {n} episodes are empty: {EMPTY}"
+            for name, n in sorted(empty.items())
+            if n and not said[name]
         ),
     ]
 

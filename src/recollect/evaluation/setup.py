@@ -278,7 +278,7 @@ def enter(
     if before is not None:
         _check_same(folder, before, config)
         config["agents"] = {**before["agents"], **settings}
-        config["bounds"] = list(dict.fromkeys([*before.get("bounds", ()), *config["bounds"]]))
+        config["bounds"] = list(dict.fromkeys([*before["bounds"], *config["bounds"]]))
         config["sets"] = {**before["sets"], **sets}
         config["commands"] = list(dict.fromkeys([*before["commands"], command]))
     copy_sources(found, folder)

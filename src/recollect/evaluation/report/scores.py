@@ -67,7 +67,7 @@ def overview(results: Results, tasks: Sequence[str], agents: Sequence[str]) -> l
 
 def _best(cells: Sequence[Cell]) -> Cell:
     """Return who did best; who was shown the evidence does not compete."""
-    competing = [cell for cell in cells if cell.competes] or list(cells)
+    competing = [cell for cell in cells if not cell.bound] or list(cells)
     return max(competing, key=lambda cell: cell.scores[cell.primary].mean)
 
 
@@ -76,7 +76,7 @@ def _entry(cell: Cell | None, best: Cell) -> Value:
         return ""
     score = cell.scores[cell.primary]
     value = Bar(score, drawn=False)
-    highest = score.mean == best.scores[best.primary].mean > 0 and cell.competes
+    highest = score.mean == best.scores[best.primary].mean > 0 and not cell.bound
     return Best(value) if highest else value
 
 
