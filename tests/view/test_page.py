@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -71,12 +72,12 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _evaluate(folder: Path) -> None:
+def _evaluate(folder: Path, agents: tuple[str, ...] = ("fold", "rag")) -> None:
     def forgetful(prompt: str) -> str:
         return "nothing" if "section" in prompt and "9" in prompt else respond(prompt)
 
     options = EvalOptions(
-        tasks=("recall@1k",), agents=("fold", "rag"), model="", n=4, chunk_size=400, out=folder
+        tasks=("recall@1k",), agents=agents, model="", n=4, chunk_size=400, out=folder
     )
     own = Own(opened=Opened(scripted_models(forgetful), {"memory": {}, "answer": {}}))
     evaluate(options, "recollect eval", Console(file=io.StringIO()), Stop(), own)
@@ -159,8 +160,45 @@ def test_an_address_that_names_nothing_here_says_so(page, tmp_path):
         for place in ("film/elsewhere/0", "why/elsewhere", "episodes/elsewhere"):
             page.open(f"{url}#/{place}")
             page.wait("main", "There is no folder elsewhere here")
+        for place, title in (("runs/elsewhere", "Runs"), ("compare/elsewhere", "Compare")):
+            page.open(f"{url}#/{place}")
+            page.wait("h1", title)
+            page.click("nav a", "Episodes")
+            page.wait("#count", "14 of 14")
         page.open(url + "#/%ff")
         page.wait("h1", "Runs")
+    assert page.errors() == []
+
+
+def test_an_agent_can_be_chosen_where_the_page_cannot_choose_one(page, tmp_path):
+    _evaluate(tmp_path / "one", ("fold",))
+    _evaluate(tmp_path / "several", ("rag", "full_context"))
+    with viewing(tmp_path) as (url, _):
+        page.open(url + "#/compare?a=one&b=several")
+        page.wait("#comparison", "several has several agents")
+        page.click("#comparison label:last-child option", "rag")
+        page.wait("#comparison", "one, fold minus several, rag; 4 answers")
+        page.open(url + "#/compare?a=one&b=several&a_is=flod")
+        page.wait("#comparison", "one has no agent flod")
+        page.click("#comparison label:first-child option", "fold")
+        page.wait("#comparison", "several has several agents")
+    assert all("400 (Bad Request)" in message for message in page.errors())
+
+
+def test_what_nothing_has_measured_is_not_shown_as_wrong(page, tmp_path):
+    unread = {"score": None, "answer": "", "failure": "judge: it is gone"}
+    found = {"mean": None, "low": None, "high": None, "right": 0, "n": 0, "answers": [unread]}
+    with viewing(planted(tmp_path)) as (url, _):
+        page.open(url)
+        page.wait("h1", "Runs")
+        shown = page.script(f"return show(outcome({json.dumps(found)})).textContent")
+        assert "not scored" in shown and "\u2717" not in shown
+    with open_run(tmp_path / "empty") as run, viewing(run.folder) as (url, _):
+        page.open(url + "#/why/planted")
+        page.wait("main p", "Every wrong answer")
+        assert "Nothing has scored" not in page.text()
+        write_step(run, 1, 0.5, replace(LOST, scores={}, answer_scores=[], reward=None))
+        page.wait("main", "Nothing has scored these answers.")
     assert page.errors() == []
 
 

@@ -216,6 +216,11 @@ def test_an_agent_is_never_compared_with_whatever_came_last(tmp_path):
     for first, second in ((Side(single), Side(several)), (Side(several), Side(single, "one"))):
         with pytest.raises(UserError, match=r"b has several agents.*(?s:.)*b@fold: fold, other"):
             compare(first, second)
+    for sides in ((Side(several), Side(single, "oen")), (Side(single, "oen"), Side(several))):
+        with pytest.raises(
+            UserError, match=r"a has no agent oen(?s:.)*choose from closed_book, one"
+        ):
+            compare(*sides)
     found = compare(Side(single), Side(agents_of(tmp_path / "c", [other], "1")))
     assert found["chosen"] == ["one", "other"] and found["n"] == 2
 

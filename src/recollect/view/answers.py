@@ -87,6 +87,7 @@ class Answers:
             "stamp": source.stamp(),
             "episodes": len({row["n"] for row in source.rows}),
             "answers": len(source.rows),
+            "choices": comparison.Side(source).choices,
             "notes": source.notes,
             "state": _state(source),
             "about": _about(source, config),

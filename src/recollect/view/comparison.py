@@ -86,7 +86,6 @@ def compare(first: Side, second: Side) -> dict[str, Any]:
     won = [(a["score"] >= RIGHT, b["score"] >= RIGHT) for a, b in pairs]
     return {
         "names": [first.name, second.name],
-        "choices": [side.choices for side in sides],
         "chosen": [side.chosen for side in sides],
         "n": len(pairs),
         "clusters": mean.clusters,
@@ -116,7 +115,7 @@ def _chosen(first: Side, second: Side) -> tuple[Side, Side]:
     if not (first.choice or second.choice) and not set(own[0]).isdisjoint(own[1]):
         return sides
     left, right = (
-        side if side.choice else replace(side, choice=_agent(side, names, other.choice))
+        side if side.choice else replace(side, choice=_agent(side, names, other.chosen))
         for side, names, other in zip(sides, own, reversed(sides), strict=True)
     )
     return left, right

@@ -204,7 +204,7 @@ function outcome(found) {
     h("p", { class: "soft" }, `${found.right} of ${found.n} right, ${found.mode === "ask" ? "asked at once" : "after reading on"}, weights: ${found.weights}`),
     table(["#times", "answer", "#score"], [...counts].map(([name, times]) => {
       const [answer, score] = JSON.parse(name);
-      return h("tr", {}, h("td", { class: "num" }, times), h("td", { class: "text" }, answer), h("td", { class: "num" }, verdict(score || 0)));
+      return h("tr", {}, h("td", { class: "num" }, times), h("td", { class: "text" }, answer), h("td", { class: "num" }, verdict(score)));
     }), { label: "Answers" })];
 }
 
@@ -248,19 +248,23 @@ async function compare(_n, query) {
     const found = await get("compare?" + words);
     if (turn !== drawn) return;
     add(place, comparisonParts(found, [a, b]));
-  } catch (error) { place.replaceChildren(problem(error), versions(a, b)); }
+  } catch (error) { add(place, [problem(error), choices([a, b], [query.a_is, query.b_is], "choose"), versions(a, b)]); }
 }
 
 function versions(a, b) {
   return h("p", { class: "soft" }, `Nothing to pair between ${own(a) ? own(a).name : a} and ${own(b) ? own(b).name : b}.`);
 }
 
-function comparisonParts(found, ids) {
-  const side = (i) => h("label", {}, own(ids[i]).kind === "run" ? "step " : "agent ", h("select", {
+/** Draw the agents or steps of both sides; "open" names what it is to choose none. */
+function choices(ids, chosen, open) {
+  return h("p", { class: "bar" }, ids.map(own).map((one, i) => one && h("label", {}, one.kind === "run" ? "step " : "agent ", h("select", {
     onchange: (event) => { location.hash = link(["compare"], { ...here().query, a: ids[0], b: ids[1], [(i ? "b" : "a") + "_is"]: event.target.value }); },
-  }, (own(ids[i]).kind === "run" ? [] : [""]).concat(found.choices[i]).map((value) => h("option", { value, selected: value === found.chosen[i] }, value || "each with itself"))));
+  }, (one.kind === "run" && chosen[i] ? [] : [""]).concat(one.choices).map((value) => h("option", { value, selected: value === (chosen[i] || "") }, value || open))))));
+}
+
+function comparisonParts(found, ids) {
   const sign = found.difference > 0 ? "+" : "";
-  return [h("p", { class: "bar" }, side(0), side(1)),
+  return [choices(ids, found.chosen, "each with itself"),
     h("p", { class: "figure" }, `${sign}${number(found.difference)} [${number(found.low)}, ${number(found.high)}], ${found.p < 0.001 ? "p < 0.001" : "p = " + number(found.p)}`),
     h("p", { class: "soft" }, `${found.names[0]} minus ${found.names[1]}; ${found.n} answers to the same questions, ${found.clusters} clusters; without a partner: ${found.unpaired.join(" and ")}`),
     table(["", "second right", "second wrong"], [

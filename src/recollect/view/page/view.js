@@ -49,8 +49,8 @@ function fillSources() {
 function route() {
   const { parts, query } = here();
   const [page = "runs", id, n] = parts;
-  const missing = id && !["runs", "compare"].includes(page) && !state.sources.some((own) => own.id === id);
-  if (id && !missing) source = id;
+  const missing = id && !own(id) && !["runs", "compare"].includes(page);
+  if (id && own(id)) source = id;
   document.getElementById("source").value = source || "";
   const top = { film: "episodes", siblings: "episodes" }[page] || page;
   document.getElementById("nav").replaceChildren(...PAGES.map(([name, words]) => h("a", {
@@ -270,7 +270,7 @@ async function why() {
       h("p", { class: "soft" }, "Every wrong answer is classified by what became of it, without a judge. Shares are of all answers, with 95% intervals. Choose a bar to see its episodes."),
       found.done ? null : h("p", { role: "status" }, `${found.known.toLocaleString("en")} of ${found.total.toLocaleString("en")} answers looked at`),
       found.error ? h("p", { class: "notice" }, found.error) : null,
-      found.done && !found.all.length ? h("p", {}, "Nothing has scored these answers.") : null,
+      found.done && found.known && !found.all.length ? h("p", {}, "Nothing has scored these answers.") : null,
       sections.map(([part, title, filter]) => found[part].length > (filter ? 1 : 0) ? causeTable(id, title, filter, found, found[part]) : null));
     if (!found.done && !saved) setTimeout(() => turn === drawn && draw().catch(() => {}), 700);
   };
