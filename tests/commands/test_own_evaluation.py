@@ -276,6 +276,18 @@ class Peeping(RecursiveAgent):
     sees_answers = True
 
 
+class Reading(RecursiveAgent):
+    async def run(self, task, chats, memory):
+        return [question.answers[0] for question in task.questions]
+
+
+class Honest(Reading):
+    sees_answers = False
+
+    async def run(self, task, chats, memory):
+        return ["".join(question.answers) for question in task.questions]
+
+
 async def mute(task, chats, memory):
     return ["e1" for _ in task.questions]
 """
@@ -301,10 +313,11 @@ def test_whoever_sees_answers_or_asks_no_model_is_named_with_the_scores(here, ca
         assert main([*words, "--agents", "own:Seer,own:mute"]) == 0
         said = capsys.readouterr().out
         assert bound in said and mute in said and "closed_book was" not in said
-        assert main([*words, "--agents", "fold,oracle,own:Counting,own:Peeping"]) == 0
+        own = "fold,oracle,own:Counting,own:Peeping,own:Reading,own:Honest"
+        assert main([*words, "--agents", own]) == 0
     cells = {cell.agent: cell.bound for cell in load(Path("out")).cells}
-    assert cells["oracle"] and cells["own:Peeping"] and cells["own:Seer"]
-    assert not (cells["own:Counting"] or cells["own:mute"] or cells["fold"])
+    bounds = {name for name, is_bound in cells.items() if is_bound}
+    assert bounds == {"oracle", "own:Peeping", "own:Reading", "own:Seer"}
     for place in ("report.md", "report.html"):
         assert bound in Path("out", place).read_text() and mute in Path("out", place).read_text()
     report = Path("out/report.md").read_text()

@@ -141,14 +141,17 @@ class OracleAgent:
 
 
 def is_bound(agent: Agent) -> bool:
-    """Tell whether an agent answers from what it is shown of the accepted answers or the evidence.
+    """Tell whether an agent may answer from what it is shown of the accepted answers.
 
-    Of ours only the oracle does: another one, or one that inherits from it, only counts them.
+    Of ours only the oracle does. Others count them, and so does one of a user's that inherits what
+    reads the task.
     """
-    kinds = type(agent).__mro__
-    says = next((kind for kind in kinds if "sees_answers" in vars(kind)), kinds[0])
-    ours = says.__module__.partition(".")[0] == "recollect"
-    return sees_answers(agent) and (says is OracleAgent or not ours)
+    told = ("sees_answers", "run", "new_memory")
+    owners = [
+        next((k for k in type(agent).__mro__ if name in vars(k)), type(agent)) for name in told
+    ]
+    ours = all(kind.__module__.partition(".")[0] == "recollect" for kind in owners)
+    return sees_answers(agent) and (isinstance(agent, OracleAgent) or not ours)
 
 
 def clip(
