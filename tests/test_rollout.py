@@ -137,6 +137,35 @@ def test_chunks_that_an_agent_takes_out_of_their_list_are_there_for_the_others()
     assert group[0].task.chunks == ["one", "two"]
 
 
+class Meddling:
+    """Changes what it was handed, and answers with what says that it is any text."""
+
+    def __init__(self) -> None:
+        self.trained: list[bool] = []
+
+    async def run(self, task: Task, chats: Chats, memory: TextMemory) -> list[str]:
+        class Any(str):
+            __slots__ = ()
+
+            def __contains__(self, _other: object) -> bool:
+                return True
+
+        self.trained.append(chats.models["memory"].trainable)
+        await chats.open("memory").say(user("?"), max_tokens=3)
+        chats.models["memory"] = replace(chats.models["memory"], trainable=False)
+        task.meta["days"][0][0].append("mine")
+        return [Any("no")]
+
+
+def test_an_episode_changes_neither_the_models_nor_the_answers_of_others() -> None:
+    agent = Meddling()
+    task = Task("a", ["one"], (Question("?", ("a",)),), meta={"days": ((["May"],),)})
+    [group] = asyncio.run(rollout(agent).groups([task], 2, (0, 1)))
+    assert agent.trained == [True, True]
+    assert task.meta == {"days": ((["May"],),)}
+    assert [type(episode.answers[0]) for episode in group] == [str, str]
+
+
 # --- memories without an end ----------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from recollect.agents.base import (
     kept_ops,
     open_memory,
     part_name,
+    sees_answers,
 )
 from recollect.chat.chat import Chats, Model
 from recollect.concurrency.deadlines import Deadline, OutOfTime
@@ -60,6 +61,8 @@ class Rollout:
     timeout: float | None = None
     """Seconds before an episode counts as failed. A reply of a model that learns is still awaited,
     for as long again."""
+    sees: bool | None = None
+    """Whether the agent is shown the accepted answers; None asks it anew for every episode."""
 
     _readings: WeakValueDictionary[Hashable, Any] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
@@ -131,7 +134,7 @@ class Rollout:
         started = time.perf_counter()
         asked = len(task.questions)
         chats = Chats(
-            self.models,
+            dict(self.models),  # an agent that changes them changes its own
             (*key, task.id, rollout),
             replayed=replayed,
             questions=asked,
@@ -150,7 +153,8 @@ class Rollout:
         return episode
 
     async def _run(self, episode: Episode, chats: Chats) -> None:
-        task = as_shown(self.agent, episode.task)
+        sees = sees_answers(self.agent) if self.sees is None else self.sees
+        task = as_shown(episode.task, sees)
         with boundary("memory"):
             memory = open_memory(self.agent, task)
             episode.ops = memory.ops

@@ -258,6 +258,7 @@ def test_an_agent_that_changes_the_current_folder_moves_nothing(here, tmp_path_f
 
 
 SEERS = """\
+from recollect import Question, Task
 from recollect.agents.recursive import RecursiveAgent
 
 class Seer:
@@ -290,6 +291,48 @@ class Honest(Reading):
 
 async def mute(task, chats, memory):
     return ["e1" for _ in task.questions]
+
+
+class Thief:
+    sees_answers = False
+    runs = 0
+
+    async def run(self, task, chats, memory):
+        Thief.runs += 1
+        Thief.sees_answers = 1 < Thief.runs < 4  # neither in the trial nor at the end
+        return [(q.answers or ("?",))[0] for q in task.questions]
+
+
+async def early(task, chats, memory):
+    return [(await chats.open().say(q.text)).text for q in task.questions]
+
+
+class Pages:
+    def __init__(self, pages):
+        self.pages = pages
+
+    def __len__(self):
+        return len(self.pages)
+
+    def __getitem__(self, at):
+        return self.pages[at]
+
+    def __iter__(self):
+        return iter(self.pages)
+
+
+def paged(split):
+    asked = (Question("What is in the bag?", ("e1",)),)
+    return [Task(f"{split} {i}", Pages([f"In bag {i} is e1."]), asked) for i in range(4)]
+
+
+async def empties(task, chats, memory):
+    getattr(task.chunks, "pages", []).clear()
+    return await reads(task, chats, memory)
+
+
+async def reads(task, chats, memory):
+    return [(await chats.open().say(chunk)).text for chunk in task.chunks] or [""]
 """
 
 
@@ -325,6 +368,9 @@ def test_whoever_sees_answers_or_asks_no_model_is_named_with_the_scores(here, ca
     config = json.loads(Path("out/config.json").read_text())
     del config["bounds"]  # as folders were before
     Path("out/config.json").write_text(json.dumps(config))
+    episodes = [json.loads(line) for line in Path("out/episodes.jsonl").read_text().splitlines()]
+    lines = [json.dumps({k: v for k, v in e.items() if k != "bound"}) + "\n" for e in episodes]
+    Path("out/episodes.jsonl").write_text("".join(lines))
     assert main(["replay", "out"]) == 0
     assert [cell.agent for cell in load(Path("out")).cells if cell.bound] == ["oracle"]
 
@@ -435,3 +481,33 @@ def test_an_agent_that_keeps_something_between_episodes_is_told(here, capsys):
     for more in (["--dry-run"], []):
         assert main([*words, *more]) == 0
         assert says in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_agent_that_is_shown_answers_for_a_while_is_a_bound(here, capsys):
+    Path("own.py").write_text(SEERS)
+    with chat_server(lambda _text: "e9") as server:
+        words = ["eval", "--tasks", "mine:Chess", "--n", "4", "--model", server.url, "--out", "out"]
+        assert main([*words, "--agents", "own:Thief,fold", "--concurrency", "1"]) == 0
+    cells = {cell.agent: cell for cell in load(Path("out")).cells}
+    assert cells["own:Thief"].bound and not cells["fold"].bound
+
+
+def test_an_own_agent_that_could_see_blind_questions_early_is_named(here, capsys):
+    Path("own.py").write_text(SEERS)
+    with chat_server(lambda _text: "e9") as server:
+        words = ["eval", "--tasks", "chronicle:blind@4k", "--n", "2", "--model", server.url]
+        assert main([*words, "--agents", "own:early,fold", "--out", "out"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "note: own:early is given the questions with the text" in said
+    report = Path("out/report.md").read_text()
+    assert "own:early was given the questions of chronicle:blind@4k with the text" in report
+    assert "fold was given" not in report
+
+
+def test_an_agent_does_not_reach_the_object_behind_lazy_chunks(here):
+    Path("own.py").write_text(SEERS)
+    with chat_server(lambda text: "e1" if "is e1" in text else "e9") as server:
+        words = ["eval", "--tasks", "own:paged", "--n", "2", "--model", server.url, "--out", "out"]
+        assert main([*words, "--agents", "own:empties,own:reads", "--concurrency", "1"]) == 0
+    scores = {cell.agent: cell.scores[cell.primary].mean for cell in load(Path("out")).cells}
+    assert scores["own:empties"] == scores["own:reads"] == 1.0

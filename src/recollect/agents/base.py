@@ -10,9 +10,10 @@ import functools
 import inspect
 import json
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, get_type_hints, runtime_checkable
+from weakref import WeakValueDictionary
 
 from recollect.agents.estimates import USUAL, Lengths, Work
 from recollect.agents.resources import Resources
@@ -23,6 +24,7 @@ from recollect.files import plain
 from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
 from recollect.policies.client import Endpoint
+from recollect.tasks.files.lazy import Lazy
 from recollect.types import MemoryOp, Task
 
 T = TypeVar("T")
@@ -121,21 +123,41 @@ def sees_answers(agent: Agent) -> bool:
     return isinstance(agent, SeesAnswers) and agent.sees_answers
 
 
-def as_shown(agent: Agent, task: Task) -> Task:
+def as_shown(task: Task, sees: bool) -> Task:
     """Return a task as an agent sees it: without its answers, and the agent's own to change."""
     # Episodes share tasks: what one agent takes out of a list is no other agent's loss.
     chunks = list(task.chunks) if isinstance(task.chunks, list) else task.chunks
-    if sees_answers(agent):
+    if not isinstance(chunks, list | tuple | Lazy):
+        chunks = _READ.get(id(chunks)) or _READ.setdefault(id(chunks), _Read(chunks))
+    if sees:
         return replace(task, chunks=chunks, meta=_copied(task.meta))
     asked = tuple(replace(q, answers=(), evidence=()) for q in task.questions)
     meta = {name: _copied(value) for name, value in task.meta.items() if name not in GOLD}
     return replace(task, chunks=chunks, questions=asked, meta=meta)
 
 
+class _Read(Lazy[str]):
+    """Chunks of a class of someone's own, of which only the items can be had."""
+
+    def __init__(self, chunks: Sequence[str]) -> None:
+        self._chunks = chunks
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def item(self, place: int) -> str:
+        """Return a chunk."""
+        return self._chunks[place]
+
+
+_READ: WeakValueDictionary[int, _Read] = WeakValueDictionary()
+"""By the id of the chunks, which each of these keeps alive: siblings have one and the same."""
+
+
 def _copied(value: Any) -> Any:
     if type(value) is dict:
         return {name: _copied(inner) for name, inner in value.items()}
-    return list(map(_copied, value)) if type(value) is list else value
+    return type(value)(map(_copied, value)) if type(value) in (list, tuple, set) else value
 
 
 def open_memory(agent: Agent, task: Task) -> Memory:
@@ -208,7 +230,7 @@ def checked_answers(agent: Agent, answers: Any, questions: int) -> list[str]:
         wrong = f"{strange[0]!r:.80} among its answers, not a list of answers as texts{hint}"
     if wrong:
         raise OwnMistake(f"the agent {part_name(agent)} returned {wrong}", place_of_agent(agent))
-    return list(answers)
+    return [str.__str__(answer) for answer in answers]  # a class of texts could say it is any
 
 
 def part_name(part: object) -> str:
@@ -271,5 +293,26 @@ def servers_of(part: object) -> Mapping[str, Endpoint]:
 
 def is_ours(part: object) -> bool:
     """Tell whether a part of a run is built in, and no user's function in a class of ours."""
-    defined = getattr(part, "function", None) or type(part)
+    return _is_built_in(getattr(part, "function", None) or type(part))
+
+
+def owns(agent: Agent, *names: str) -> bool:
+    """Tell whether one of an agent's methods or settings is a user's own, not inherited from us."""
+    if getattr(agent, "function", None):
+        return not is_ours(agent)
+    found = (next((k for k in type(agent).__mro__ if name in vars(k)), None) for name in names)
+    return not all(kind is None or _is_built_in(kind) for kind in found)
+
+
+def given_early(agent: Agent, task: Task) -> str:
+    """Say that a user's own code gets questions with the text that are to be asked after it."""
+    if task.meta.get("questions_known", True) or not owns(agent, "run", "new_memory"):
+        return ""
+    return (
+        "is given the questions with the text, though they are to be asked after it: its own code"
+        " decides when it looks at them"
+    )
+
+
+def _is_built_in(defined: object) -> bool:
     return str(getattr(defined, "__module__", "")).partition(".")[0] == "recollect"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from recollect.agents.base import Agent, sees_answers
+from recollect.agents.base import Agent, owns, sees_answers
 from recollect.agents.reading import FROM_KNOWLEDGE, ask, from_text, room_for_text, tokenizer_of
 from recollect.agents.templates import fill
 from recollect.bounds import FROM_1, check_bounds
@@ -146,12 +146,8 @@ def is_bound(agent: Agent) -> bool:
     Of ours only the oracle does. Others count them, and so does one of a user's that inherits what
     reads the task.
     """
-    told = ("sees_answers", "run", "new_memory")
-    owners = [
-        next((k for k in type(agent).__mro__ if name in vars(k)), type(agent)) for name in told
-    ]
-    ours = all(kind.__module__.partition(".")[0] == "recollect" for kind in owners)
-    return sees_answers(agent) and (isinstance(agent, OracleAgent) or not ours)
+    own = owns(agent, "sees_answers", "run", "new_memory")
+    return sees_answers(agent) and (isinstance(agent, OracleAgent) or own)
 
 
 def clip(

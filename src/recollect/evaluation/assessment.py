@@ -48,6 +48,8 @@ class Pile:
     tokens: int = 0
     chars: int = 0
     empty: int = 0
+    bound: bool = False
+    early: bool = False
 
     def add(self, record: Record, answers: Iterable[Scored]) -> None:
         """Take in one episode."""
@@ -57,6 +59,8 @@ class Pile:
         self.failures.append(f"{failure['boundary']}: {failure['kind']}" if failure else None)
         self.tokens += record["tokens"]
         self.chars += record["chars"]
+        self.bound |= bool(record.get("bound"))
+        self.early |= bool(record.get("early"))
         self.empty += failure is None and not "".join(record["answers"]).strip()
 
 
@@ -104,7 +108,7 @@ async def assess(
         config={**config["settings"], "agents": config["agents"], "sets": config["sets"]},
         versions=config["versions"],
         data={name: _data_hash(found) for name, found in hashes.items()},
-        cells=[replace(cell, bound=cell.agent in config["bounds"]) for cell in cells],
+        cells=[replace(c, bound=c.bound or c.agent in config["bounds"]) for c in cells],
         comparisons=_adjusted(comparisons),
         examples=_examples(folder, chosen),
         judge=error,
@@ -176,6 +180,8 @@ def _cell(
         chars=pile.chars / len(pile.failures),
         published=published,
         empty=pile.empty,
+        bound=pile.bound,
+        early=pile.early,
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from recollect.agents.base import Agent
+from recollect.agents.base import Agent, given_early, sees_answers
+from recollect.agents.baselines import is_bound
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Tokenizer
 from recollect.concurrency.many import concurrently
@@ -117,9 +118,13 @@ class Harness:
         tokenizers = {role: model.renderer.tokenizer for role, model in speakers.items()}
         models = {role: recorded(model, role, calls) for role, model in speakers.items()}
         size = MemorySize(tokenizers["memory"])
-        rollout = Rollout(self.agents[job.agent], models, size, timeout=self.timeout)
+        agent = self.agents[job.agent]
+        sees, is_bound_now = sees_answers(agent), is_bound(agent)
+        rollout = Rollout(agent, models, size, timeout=self.timeout, sees=sees)
         episode = await rollout.episode(text.task, 0, job.key)
         record = episode_record(job, text, episode, calls, tokenizers)
+        record |= {"bound": True} if is_bound_now else {}
+        record |= {"early": True} if given_early(agent, text.task) else {}
         record |= {"run": round(self.started.at, 3), "at": round(self.started.now(), 3)}
         self.store.add(record)
         return record

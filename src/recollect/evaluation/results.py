@@ -5,7 +5,7 @@ Knows nothing of how episodes are run or scored.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -108,6 +108,8 @@ class Cell:
     """Whether the agent was shown the accepted answers: then it cannot be the best."""
     empty: int = 0
     """Episodes that ended with nothing but empty answers."""
+    early: bool = False
+    """Whether code of a user's own got questions with the text that are to be asked after it."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,9 @@ def remarks(results: Results) -> list[str]:
     bounds = {cell.agent for cell in results.cells if cell.bound}
     spoke = {cell.agent for cell in results.cells if cell.cost.calls or cell.failures}
     silent = {cell.agent for cell in results.cells if cell.cost.episodes} - spoke - bounds
+    early: dict[str, list[str]] = defaultdict(list)
+    for cell in results.cells:
+        early[cell.agent] += [cell.task] if cell.early else []
     empty: Counter[str] = Counter()
     said: Counter[str] = Counter()
     for cell in results.cells:
@@ -220,6 +225,12 @@ def remarks(results: Results) -> list[str]:
         *(
             f"{name} was shown the accepted answers and the evidence: it is a bound"
             for name in sorted(bounds)
+        ),
+        *(
+            f"{name} was given the questions of {', '.join(sets)} with the text, though they are"
+            " to be asked after it: its own code decides when it looks at them"
+            for name, sets in sorted(early.items())
+            if sets
         ),
         *(
             f"{name} never asked the model: its answers come from its own code"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from recollect.agents.base import is_ours
+from recollect.agents.base import given_early, is_ours
 from recollect.agents.baselines import is_bound
 from recollect.agents.shared import changes, held
 from recollect.config.modules import is_named
@@ -53,6 +53,8 @@ async def try_out(
             calls = store.tried(job.id)
             own = {role: recorded(model, role, calls) for role, model in models.items()}
             task = family.task(0, 0, setup.grid.split)
+            if early := given_early(agent, task):
+                say(f"note: {name} {early} ({set_name})")
             with unawaited(), noticed(say):
                 first = await replace(rollout, models=own).episode(task, 0, job.key)
                 found = mistake([first])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from recollect.agents.base import is_ours
+from recollect.agents.base import given_early, is_ours, part_name
 from recollect.agents.shared import changes, held
 from recollect.chat.chat import Model
 from recollect.chat.rendering import Renderer
@@ -65,6 +65,8 @@ async def try_out(
         )
     if shared := changes(rollout.agent, before):
         say(f"note: {shared}")
+    if early := given_early(rollout.agent, tasks[0]):
+        say(f"note: {part_name(rollout.agent)} {early}")
     if split == "train":
         refuse_silent(config.models, episodes)
         if leak := in_both(config.tasks, config.seed):
