@@ -124,7 +124,7 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     config = read_json(path, fix)
     if wrong := wrong_config(config):
         raise UserError(f"{path} is damaged: {wrong}", fix)
-    config.setdefault("bounds", ["oracle"])  # a folder from before they were named
+    config.setdefault("bounds", ["oracle"])  # its episodes did not say it before
     return config
 
 

@@ -15,7 +15,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from recollect import __version__
 from recollect.agents.base import Agent, bound, is_ours
-from recollect.agents.baselines import is_bound
 from recollect.agents.named import agents
 from recollect.agents.resources import Resources
 from recollect.config.modules import is_named, load
@@ -267,7 +266,6 @@ def enter(
         "settings": {**asdict(options), **made},
         "model": {**opened.facts, "temperature": options.temperature, "top_p": options.top_p},
         "agents": settings,
-        "bounds": [name for name, agent in setup.agents.items() if is_bound(agent)],
         "sets": sets,
         "versions": versions(),
     }
@@ -278,7 +276,6 @@ def enter(
     if before is not None:
         _check_same(folder, before, config)
         config["agents"] = {**before["agents"], **settings}
-        config["bounds"] = list(dict.fromkeys([*before["bounds"], *config["bounds"]]))
         config["sets"] = {**before["sets"], **sets}
         config["commands"] = list(dict.fromkeys([*before["commands"], command]))
     copy_sources(found, folder)
