@@ -8,7 +8,7 @@ from hashlib import blake2b
 from weakref import WeakValueDictionary
 
 from recollect.tasks.base import Split, TaskFamily
-from recollect.tasks.lengths import BYTES_PER_TOKEN
+from recollect.tasks.lengths import bytes_per_token
 from recollect.types import Task
 
 
@@ -37,7 +37,7 @@ def measure(task: Task) -> TaskText:
     asked = [(q.text, q.answers, q.category, q.evidence, q.position) for q in task.questions]
     digest.update(repr(asked).encode("utf-8", "surrogatepass"))
     # Lists of codes and numbers are denser than prose: their families say by how much.
-    tokens = round(size / task.meta.get("bytes_per_token", BYTES_PER_TOKEN))
+    tokens = round(size / bytes_per_token(task.meta, f"task {task.id[:40]!r}"))
     return TaskText(task, digest.hexdigest(), chars, tokens)
 
 

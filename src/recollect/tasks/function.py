@@ -16,6 +16,7 @@ from recollect.errors import UserError, called_by, place_of, place_of_function
 from recollect.files import plain
 from recollect.metrics import Metric
 from recollect.tasks.base import Split, TaskFamily, at_most, text_of
+from recollect.tasks.lengths import bytes_per_token
 from recollect.tasks.splits import deal, pick
 from recollect.types import Task
 
@@ -215,6 +216,7 @@ def _oddities(task: Task) -> Iterator[tuple[str, str]]:
             yield f"a question whose evidence is {evidence!r:.80}", fix
             continue
         for number in (*evidence, *([] if question.position is None else [question.position])):
+    bytes_per_token(task.meta, f"{place_of_function(maker)}: task {task.id[:40]!r}")
             if not isinstance(number, Integral) or number not in range(count):
                 what = f"a question whose evidence or position is {number!r:.80}"
                 yield what, f"give numbers of its {count} chunks, counted from 0"

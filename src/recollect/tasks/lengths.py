@@ -8,7 +8,10 @@ for 579 bytes). English text comes out within some 10% for the usual vocabularie
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from recollect.errors import UserError
 
@@ -35,6 +38,14 @@ def show_length(tokens: int) -> str:
         if quarters >= 4 and not rest:
             return f"{quarters / 4:.2f}".rstrip("0").rstrip(".") + unit
     return str(tokens)
+
+
+def bytes_per_token(meta: Mapping[str, Any], place: str) -> float:
+    """Return how dense a task says that its text is; refuse what no text can be."""
+    found = meta.get("bytes_per_token", BYTES_PER_TOKEN)
+    if isinstance(found, int | float) and 0 < found < math.inf:
+        return float(found)
+    raise UserError(f"{place} has bytes_per_token {found!r:.80}", "give a number above 0")
 
 
 def estimate_tokens(text: str) -> int:

@@ -76,6 +76,7 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path):
         ({"text": "x", "question": "?", "answer": "x", "position": "end"}, "no chunk 'end'"),
         (SHORT | {"split": "dev"}, "split is 'dev'"),
         (SHORT | {"meta": 1}, "meta"),
+        *((SHORT | {"meta": {"bytes_per_token": n}}, "bytes_per_token") for n in (0, -1, "4", [])),
         (GOOD, "is also in line 1"),
     ],
 )

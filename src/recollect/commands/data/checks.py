@@ -13,7 +13,7 @@ from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.documents.documents import DocumentTasks
 from recollect.tasks.files.manifest import read_manifest, sha256
 from recollect.tasks.haystacks.babi import STATED
-from recollect.tasks.lengths import BYTES_PER_TOKEN, estimate_tokens, show_length
+from recollect.tasks.lengths import BYTES_PER_TOKEN, bytes_per_token, estimate_tokens, show_length
 from recollect.tasks.named import TaskSpec
 from recollect.tasks.uniformity import chi_square_p, histogram
 from recollect.types import Question, Task
@@ -176,7 +176,7 @@ def _texts(tasks: Sequence[Task], once: bool) -> list[Check]:
 
 def _lengths(tasks: Sequence[Task], spec: TaskSpec) -> Check:
     # Lists of codes and numbers are denser than prose: their families say by how much.
-    dense = [BYTES_PER_TOKEN / t.meta.get("bytes_per_token", BYTES_PER_TOKEN) for t in tasks]
+    dense = [BYTES_PER_TOKEN / bytes_per_token(t.meta, f"task {t.id[:40]!r}") for t in tasks]
     sizes = [sum(estimate_tokens(c) + 1 for c in task.chunks) for task in tasks]
     tokens = [round(size * times) for size, times in zip(sizes, dense, strict=True)]
     mean = sum(tokens) / len(tokens)

@@ -21,6 +21,7 @@ from recollect.foreign import decoded
 from recollect.seeds import derive
 from recollect.tasks.base import Split, at_most, text_of
 from recollect.tasks.files.records import refuse_folder
+from recollect.tasks.lengths import bytes_per_token
 from recollect.tasks.splits import deal
 from recollect.types import Question, Task
 
@@ -204,6 +205,7 @@ def parse_task(record: Mapping[str, Any], place: str) -> Task:
         raise UserError(f"{place}: meta is not an object", "write an object, or leave it out")
     source = str(record.get("source", Jsonl.name))
     return Task(str(record.get("id", place)), tuple(chunks), questions, source, dict(meta))
+    bytes_per_token(meta, place)
 
 
 def _question(record: Any, chunks: int, place: str) -> Question:
