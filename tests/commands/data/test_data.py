@@ -223,6 +223,11 @@ def test_validate_takes_made_up_families_and_files(capsys, tmp_path, monkeypatch
         shown = capsys.readouterr().out
         assert "keys not used: evidense (line 1)" in shown
         assert "1.000" not in shown and ("no evidence" in shown) == (words[0] == "validate")
+    odd = ({"questions": [{"rubric": ["x"]}, 3]}, {"questions": "x"}, {"questions": [{"id": []}]})
+    for meta in odd:
+        line = {"text": "It rains.", "question": "What?", "answer": "rain", "meta": meta}
+        file.write_text(json.dumps(line) + "\n")
+        assert main(["data", "validate", str(file)]) == 0
     file.write_text("{}\n")
     assert main(["data", "validate", str(file)]) == 2
     assert "mine.jsonl line 1" in capsys.readouterr().err

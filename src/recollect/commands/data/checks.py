@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def _kinds(asked: Asked) -> list[Check]:
     found = ", ".join(f"{n:,} {name}" for name, n in sorted(categories.items()))
     checks = [Check("categories", found)] if set(categories) != {"none"} else []
     tasks = {task.id: task for task, _ in asked}.values()
-    ids = Counter(about["id"] for task in tasks for about in task.meta.get("questions", ()))
+    ids = Counter(id for task in tasks for id in _question_ids(task))
     if ids:
         again = sum(n - 1 for n in ids.values())
         checks.append(Check("question ids", f"{len(ids):,}, {again:,} come again", not again))
@@ -136,6 +136,13 @@ def _states(task: Task, question: Question) -> bool:
 
 
 def _guesses(asked: Asked) -> Check:
+def _question_ids(task: Task) -> list[str]:
+    """Return what a task's meta calls its questions; a user's own may say anything there."""
+    about = task.meta.get("questions")
+    held = about if isinstance(about, list) else []
+    return [str(said["id"]) for said in held if isinstance(said, Mapping) and "id" in said]
+
+
     """Say what two policies that read nothing would score."""
     echo = sum(sub_exact_match(q.text, q.answers) for _, q in asked) / len(asked)
     yes = sum(sub_exact_match("yes", q.answers) for _, q in asked) / len(asked)
