@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from recollect.errors import UserError
+from recollect.evaluation.texts import measure
+from recollect.metrics import find_score
+from recollect.tasks.files.columns import Rows
+from recollect.tasks.files.jsonl import Jsonl
 from recollect.tasks.function import FunctionTasks, as_family, first_task, in_both
+from recollect.tasks.verifiers import VerifiersTasks
 from recollect.types import Question, Task
 
 WHO = Question("Who?", ("Ada",))
@@ -81,6 +86,25 @@ def test_a_meta_that_cannot_be_stored_is_refused(meta):
 
     with pytest.raises(UserError, match="task 'a' has a meta that cannot be stored"):
         first_task(as_family(tasks), 0, "train")
+
+
+@pytest.mark.parametrize("dense", [0, -2, "4", float("nan"), float("inf")])
+def test_a_text_whose_tokens_have_no_bytes_is_refused(dense):
+    def tasks(split):
+        return [Task("a", ["one"], (WHO,), meta={"bytes_per_token": dense})]
+
+    with pytest.raises(UserError, match=r"own_tasks.py:\d+: task 'a' has bytes_per_token"):
+        first_task(as_family(tasks), 0, "train")
+    with pytest.raises(UserError, match="task 'a' has bytes_per_token"):
+        measure(tasks("test")[0])
+
+
+def test_listing_candidates_does_not_win_what_leads_tasks_of_ones_own():
+    families = [FunctionTasks(lambda: []), Jsonl(), Rows(), VerifiersTasks()]
+    for family in families:
+        score = find_score(family.metric)
+        likes = Question("What does Ann like?", ("mango",))
+        assert [score(said, likes) for said in ("mango", "mango kiwi")] == [1.0, 0.0]
 
 
 def test_a_split_may_be_taken_by_place_or_by_its_name_alone():

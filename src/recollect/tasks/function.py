@@ -38,7 +38,7 @@ class FunctionTasks:
     """
 
     function: Callable[..., Iterable[Task]]
-    metric: Metric | str = "sub_exact_match"
+    metric: Metric | str = "answer_match"
     """How answers are scored first: the name of a metric, or a function."""
 
     def __repr__(self) -> str:

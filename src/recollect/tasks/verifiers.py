@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 from recollect.bounds import FROM_1, check_bounds
 from recollect.errors import UserError
-from recollect.metrics import METRICS, Metric
+from recollect.metrics import find_score
 from recollect.packaging import install
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.splits import deal, pick
@@ -43,7 +43,7 @@ class VerifiersTasks:
     most: int = 10_000
     """Tasks that are read; an environment may have no end."""
 
-    metric: ClassVar[str] = "sub_exact_match"
+    metric: ClassVar[str] = "answer_match"
 
     def __post_init__(self) -> None:
         check_bounds("tasks", self, chunk_size=FROM_1, most=FROM_1)
@@ -133,20 +133,23 @@ def as_taskset(family: TaskFamily, split: Split = "train", n: int | None = None)
     A family that is made without end gives an infinite taskset.
     """
     vf = package()
-    metric = family.metric
-    score: Metric = METRICS[metric] if isinstance(metric, str) else metric
+    score = find_score(family.metric)
     size = family.size(split) if n is None else n
 
     class RecollectData(vf.TaskData):  # type: ignore[name-defined]
         chunks: tuple[str, ...] = ()
         question: str = ""
         answers: tuple[str, ...] = ()
+        category: str = ""
+        every: bool = False
 
     class RecollectTask(vf.Task[RecollectData]):  # type: ignore[name-defined]
         @vf.reward  # type: ignore[untyped-decorator]
         async def answered(self, trace: Any) -> float:
             """Score the last reply."""
-            return float(score(trace.last_reply, self.data.answers))
+            data = self.data
+            question = Question(data.question, data.answers, data.category, every=data.every)
+            return float(score(trace.last_reply, question))
 
     class RecollectTaskset(vf.Taskset[RecollectTask]):  # type: ignore[name-defined]
         INFINITE = size is None
@@ -163,8 +166,15 @@ def as_taskset(family: TaskFamily, split: Split = "train", n: int | None = None)
         for number, question in enumerate(task.questions):
             chunks = list(task.chunks)
             row = {"chunks": chunks, "question": question.text, "answers": list(question.answers)}
+            scored = {"category": question.category, "every": question.every}
             prompt = "\n\n".join([*chunks, question.text])
-            yield {**row, "id": f"{task.id}-{number + 1}", "name": family.name, "prompt": prompt}
+            yield {
+                **row,
+                **scored,
+                "id": f"{task.id}-{number + 1}",
+                "name": family.name,
+                "prompt": prompt,
+            }
 
     return RecollectTaskset
 
