@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class Task:
     """The data family, for per-source scores."""
     meta: dict[str, Any] = field(default_factory=dict)
     """What else is known. `item` names what is asked where several tasks ask the same, `cluster`
-    what it shares with other tasks: a conversation, an article. With `questions_known` False the
-    questions are asked only after the reading."""
+    what it shares with other tasks: a conversation, an article; without either it is the text. With
+    `questions_known` False the questions are asked only after the reading."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
@@ -79,8 +80,22 @@ class Task:
 
     @property
     def cluster(self) -> str:
-        """Tasks of one cluster are no independent draws: intervals are drawn over clusters."""
-        return str(self.meta.get("cluster", self.item))
+        """Tasks of one cluster are no independent draws: intervals are drawn over clusters.
+
+        Tasks about the same text are one, whatever their ids; a lazy text may be too long to read.
+        """
+        named = self.meta.get("cluster", self.meta.get("item"))
+        if named is not None:
+            return str(named)
+        texts = [*map(str, self.chunks)] if isinstance(self.chunks, list | tuple) else []
+        if not any(map(str.strip, texts)):
+            return self.id
+        digest = blake2b(digest_size=16)
+        for text in texts:
+            data = text.encode("utf-8", "surrogatepass")
+            digest.update(b"%d:" % len(data))
+            digest.update(data)
+        return f"text {digest.hexdigest()}"
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ from recollect.rewards.judge import strict_judge
 from recollect.runs.tracker_services import TrackerConfig
 from recollect.runs.trackers import check_trackers, open_trackers
 from recollect.tasks.base import notes_of
+from recollect.tasks.function import repeated
 
 VERDICTS = "verdicts.sqlite"
 
@@ -76,7 +77,7 @@ def evaluate(
     setup = set_up(options, known_agents(options), own)
     try_metrics(setup, options.metrics)
     for family in setup.grid.families.values():
-        for note in notes_of(family):
+        for note in filter(None, (*notes_of(family), repeated(family, 0, options.split))):
             console.print(note, markup=False, highlight=False, soft_wrap=True)
     folder = options.out or default_folder(options, setup, own)
     if options.judge:

@@ -128,6 +128,9 @@ def _cells(
     chosen: dict[tuple[str, int], Example] = {}
     for task in sorted(piles, key=list(sets).index):
         own = piles[task]
+        items = summary.items(a for pile in own.values() for a in pile.answers)
+        for pile in own.values():  # a copy is the same task once more, and no evidence
+            pile.answers = [replace(a, item=items.get(a.text, a.item)) for a in pile.answers]
         known = sets[task]
         primary = names[task].index(known["primary"])
         order = sorted(own, key=agents.index)

@@ -40,6 +40,7 @@ def episode_record(
         "chars": text.chars,
         "tokens": text.tokens,
         "chunks": len(task.chunks),
+        "cluster": task.cluster,
         "meta": {k: v for k, v in task.meta.items() if _is_short(v)},
         "questions": _questions(task),
         "answers": episode.answers,

@@ -59,6 +59,8 @@ class Scored:
     axes: tuple[tuple[str, str], ...]
     unanswerable: bool = False
     """Whether giving up answers it, so that it is no part of the headline."""
+    text: str = ""
+    """A hash of what is read and asked: tasks with the same one are copies."""
 
     @property
     def unit(self) -> str:
@@ -127,12 +129,20 @@ def score_record(
             record["index"],
             i,
             item,
-            str(meta.get("cluster", item)),
+            cluster_of(record),
             failed,
             scores,
             tuple(axes(question, record["chunks"]).items()),
             unanswerable(question),
+            record.get("hash", ""),
         )
+
+
+def cluster_of(record: Record) -> str:
+    """Return the cluster of an episode's task; older episodes kept none but what its meta says."""
+    meta = record["meta"]
+    known = record.get("cluster", meta.get("cluster", meta.get("item", record["task_id"])))
+    return str(known)
 
 
 def cut(reply: str) -> str:

@@ -39,6 +39,7 @@ class _Episode(Shape):
     chars: Count
     tokens: Count
     chunks: Count
+    cluster: str = ""
     meta: dict[str, Any]
     questions: Annotated[list[QuestionShape], Field(min_length=1)]
     answers: list[str]

@@ -33,6 +33,15 @@ def score(answers: Sequence[Scored], metric: int) -> Estimate:
     )
 
 
+def items(answers: Iterable[Scored]) -> dict[str, str]:
+    """Name the task that all its copies are, by the hash of what is read and asked."""
+    found: dict[str, str] = {}
+    for answer in answers:
+        if answer.text:
+            found[answer.text] = min(answer.item, found.get(answer.text, answer.item))
+    return found
+
+
 def answerable(answers: Sequence[Scored]) -> list[Scored]:
     """Leave out the questions that giving up answers, unless there are no others.
 

@@ -220,10 +220,27 @@ def _robust(sums: Sequence[float], sizes: Sequence[int], mean: float) -> float:
 
 
 def cluster_scores(scored: Iterable[tuple[str, str, float]]) -> list[list[list[float]]]:
-    """Group scores by (cluster, unit), in the order of their names."""
+    """Group scores by (cluster, unit), in the order of their names.
+
+    Clusters that share a unit are one: it was asked about several texts, drawn by several seeds.
+    """
+    rows = list(scored)
+    joined: dict[str, str] = {}  # every cluster, and one before it in the order of names
+    first: dict[str, str] = {}
+
+    def head(cluster: str) -> str:
+        while joined[cluster] != cluster:
+            joined[cluster] = joined[joined[cluster]]  # so that no way stays long
+            cluster = joined[cluster]
+        return cluster
+
+    for cluster, unit, _ in rows:
+        joined.setdefault(cluster, cluster)
+        one, other = sorted((head(cluster), head(first.setdefault(unit, cluster))))
+        joined[other] = one
     found: dict[str, dict[str, list[float]]] = {}
-    for cluster, unit, score in scored:
-        found.setdefault(cluster, {}).setdefault(unit, []).append(score)
+    for cluster, unit, score in rows:
+        found.setdefault(head(cluster), {}).setdefault(unit, []).append(score)
     return [[units[name] for name in sorted(units)] for _, units in sorted(found.items())]
 
 

@@ -9,7 +9,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ def episode_record(episode: Episode, decode: Decode | None = None) -> dict[str, 
             "source": task.source,
             "questions": [asdict(question) for question in task.questions],
             "meta": task.meta,
+            "cluster": task.cluster,
         },
         "rollout": episode.rollout,
         "reward": episode.reward,
@@ -111,8 +112,11 @@ def episode_of(record: dict[str, Any]) -> Episode:
         Question(**{**q, "answers": tuple(q["answers"]), "evidence": tuple(q["evidence"])})
         for q in task["questions"]
     )
+    made = Task(task["id"], (), questions, task["source"], task["meta"])
+    if task.get("cluster", made.cluster) != made.cluster:  # it was that of the text
+        made = replace(made, meta={**made.meta, "cluster": task["cluster"]})
     return Episode(
-        task=Task(task["id"], (), questions, task["source"], task["meta"]),
+        task=made,
         rollout=record["rollout"],
         contexts=[_context(context) for context in record["contexts"]],
         ops=[MemoryOp(**op) for op in record["ops"]],

@@ -52,6 +52,7 @@ class _Task(Shape):
     source: str
     questions: list[QuestionShape]
     meta: dict[str, Any]
+    cluster: str = ""
 
 
 class _Turn(Shape):

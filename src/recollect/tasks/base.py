@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -83,3 +83,18 @@ def text_of(task: Task) -> int | None:
     if not isinstance(task.chunks, list | tuple):
         return None
     return hash((*task.chunks, None, *(question.text for question in task.questions)))
+
+
+def copies(texts: Iterable[int | None]) -> int:
+    """Count the tasks that others are copies of, by the hashes of their texts."""
+    known = [text for text in texts if text is not None]
+    return len(known) - len(set(known))
+
+
+def said_copies(texts: Iterable[int | None], what: str = "held-out tasks") -> str:
+    """Say that tasks are copies of others; nothing where each is asked once."""
+    every = list(texts)
+    again = copies(every)
+    if not again:
+        return ""
+    return f"{again:,} of {len(every):,} {what} are copies of others, which add no evidence"

@@ -15,7 +15,7 @@ from typing import Any, Self
 from recollect.errors import UserError, called_by, place_of, place_of_function
 from recollect.files import plain
 from recollect.metrics import Metric
-from recollect.tasks.base import Split, TaskFamily, at_most, text_of
+from recollect.tasks.base import Split, TaskFamily, at_most, said_copies, text_of
 from recollect.tasks.lengths import bytes_per_token
 from recollect.tasks.splits import deal, pick
 from recollect.types import Task
@@ -65,6 +65,12 @@ class FunctionTasks:
         if times != 1:
             raise UserError(f"the tasks of {self.name} have one length", "leave the length out")
         return self
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Whether held-out tasks are copies of others."""
+        again = said_copies(map(text_of, self._tasks["test"]))
+        return (f"{place_of_function(self.function)}: {again}",) if again else ()
 
     @cached_property
     def _tasks(self) -> dict[Split, list[Task]]:
@@ -195,10 +201,22 @@ def in_both(family: TaskFamily, seed: int, few: int = 2) -> str:
     )
 
 
+def repeated(family: TaskFamily, seed: int, split: Split, most: int = 16) -> str:
+    """Say that some of the first tasks of a user's own class are copies of others."""
+    if not _is_own(family):
+        return ""  # what a function or a file holds is in its notes
+    size = family.size(split)
+    count = most if size is None else min(most, size)
+    texts = [text_of(_made_task(family, seed, split, i)) for i in range(count)]
+    again = said_copies(texts, "first tasks")
+    return f"{place_of_function(family.task)}: {again}" if again else ""
+
+
 def check_task(task: Task, maker: Any) -> None:
     """Refuse a task that agents would read in different ways, or that could not be stored."""
     for what, fix in _oddities(task):
         raise UserError(f"{place_of_function(maker)}: task {task.id[:40]!r} has {what}", fix)
+    bytes_per_token(task.meta, f"{place_of_function(maker)}: task {task.id[:40]!r}")
 
 
 def _oddities(task: Task) -> Iterator[tuple[str, str]]:
@@ -216,7 +234,6 @@ def _oddities(task: Task) -> Iterator[tuple[str, str]]:
             yield f"a question whose evidence is {evidence!r:.80}", fix
             continue
         for number in (*evidence, *([] if question.position is None else [question.position])):
-    bytes_per_token(task.meta, f"{place_of_function(maker)}: task {task.id[:40]!r}")
             if not isinstance(number, Integral) or number not in range(count):
                 what = f"a question whose evidence or position is {number!r:.80}"
                 yield what, f"give numbers of its {count} chunks, counted from 0"

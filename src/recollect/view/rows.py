@@ -76,14 +76,13 @@ def rows_of_run(n: int, path: Path, head: Mapping[str, Any]) -> list[Row]:
         "reward": head["reward"],
         "failure": _failure(head["failure"]),
         "hash": "",
-        "cluster": str(task["meta"].get("cluster", task["meta"].get("item", task["id"]))),
+        "cluster": _cluster(task, task["id"]),
     }
     return _by_question(common, task["questions"], head["answers"], scores_of(head))
 
 
 def rows_of_evaluation(n: int, head: Mapping[str, Any], scores: tuple[float, ...]) -> list[Row]:
     """Return the rows of an evaluation's episode."""
-    item = str(head["meta"].get("item", head["task_id"]))
     common = {
         "n": n,
         "step": None,
@@ -96,9 +95,15 @@ def rows_of_evaluation(n: int, head: Mapping[str, Any], scores: tuple[float, ...
         "failure": _failure(head["failure"]),
         "length": head["tokens"],
         "hash": head["hash"],
-        "cluster": str(head["meta"].get("cluster", item)),
+        "cluster": _cluster(head, head["task_id"]),
     }
     return _by_question(common, head["questions"], head["answers"], scores)
+
+
+def _cluster(stored: Mapping[str, Any], id: str) -> str:
+    """Return the cluster that was stored; older episodes kept none but what their meta says."""
+    meta = stored["meta"]
+    return str(stored.get("cluster", meta.get("cluster", meta.get("item", id))))
 
 
 def _by_question(

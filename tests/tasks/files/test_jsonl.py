@@ -122,7 +122,10 @@ def test_what_is_not_used_is_said(tmp_path):
     misspelt = {"question": "Who?", "answer": "Ben", "evidense": [0]}
     odd = {"chunks": ["Ben sat."], "questions": [misspelt], "answer": "Ben", "topic": "pets"}
     family = write(tmp_path / "t.jsonl", GOOD, SHORT, odd, odd | {"id": "b"})
-    counted, said = family.notes
+    counted, said, again = family.notes
+    assert again.endswith(
+        "t.jsonl: 1 of 4 held-out tasks are copies of others, which add no evidence"
+    )
     assert "4 tasks read" in counted and "t.jsonl: keys not used: evidense (line 3)" in said
     assert "answer (line 3), topic (line 3)" in said
     assert len(write(tmp_path / "sound.jsonl", GOOD, SHORT).notes) == 1

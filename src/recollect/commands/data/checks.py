@@ -9,7 +9,7 @@ from pathlib import Path
 
 from recollect.display.numbers import p_value, share
 from recollect.metrics import normalise, sub_exact_match
-from recollect.tasks.base import Split, TaskFamily
+from recollect.tasks.base import Split, TaskFamily, copies, text_of
 from recollect.tasks.documents.documents import DocumentTasks
 from recollect.tasks.files.manifest import read_manifest, sha256
 from recollect.tasks.haystacks.babi import STATED
@@ -20,6 +20,8 @@ from recollect.types import Question, Task
 
 ANSWERED = 0.95
 """The least share of answers that are in their evidence; 2WikiMultihopQA only implies a few."""
+MOST_COPIES = 0.01
+"""The share of tasks that may be copies of others."""
 UNLIKELY = 0.001
 """A histogram of positions that chance gives less often than this is not uniform."""
 _MEASURED = 16
@@ -61,6 +63,7 @@ def check_tasks(
     return [
         Check("tasks", f"{count:,}{of}, {len(asked):,} questions, split {split}"),
         _repeated(tasks, asked, documents),
+        *_copied(tasks),
         _evidence(asked, documents and family.name != "memagent"),
         _answers(asked, documents),
         *_kinds(asked),
@@ -80,6 +83,17 @@ def _repeated(tasks: Sequence[Task], asked: Asked, documents: bool) -> Check:
     found = f"{ids:,} ids and {same:,} questions come again"
     # Made-up families may ask the same of another text.
     return Check("repetitions", found, ids == 0 and not (documents and same))
+
+
+def _copied(tasks: Sequence[Task]) -> list[Check]:
+    """Count tasks that are others again: an interval over them would be of one task."""
+    texts = [text for task in tasks if (text := text_of(task)) is not None]
+    if not texts:
+        return []  # lazy ones
+    again, about = copies(texts), len({task.cluster for task in tasks})
+    found = f"{again:,} of {len(texts):,} tasks are copies of others, {about:,} clusters in all"
+    # Where tasks are drawn, a few may be alike by chance.
+    return [Check("copies", found, again <= MOST_COPIES * len(texts))]
 
 
 def _evidence(asked: Asked, needed: bool) -> Check:
@@ -122,6 +136,13 @@ def _kinds(asked: Asked) -> list[Check]:
     return checks
 
 
+def _question_ids(task: Task) -> list[str]:
+    """Return what a task's meta calls its questions; a user's own may say anything there."""
+    about = task.meta.get("questions")
+    held = about if isinstance(about, list) else []
+    return [str(said["id"]) for said in held if isinstance(said, Mapping) and "id" in said]
+
+
 def _is_stated(task: Task, question: Question) -> bool:
     """Say whether this kind of question is answered by words of its evidence."""
     return task.source == "ruler" or (task.source == "babilong" and question.category in STATED)
@@ -136,13 +157,6 @@ def _states(task: Task, question: Question) -> bool:
 
 
 def _guesses(asked: Asked) -> Check:
-def _question_ids(task: Task) -> list[str]:
-    """Return what a task's meta calls its questions; a user's own may say anything there."""
-    about = task.meta.get("questions")
-    held = about if isinstance(about, list) else []
-    return [str(said["id"]) for said in held if isinstance(said, Mapping) and "id" in said]
-
-
     """Say what two policies that read nothing would score."""
     echo = sum(sub_exact_match(q.text, q.answers) for _, q in asked) / len(asked)
     yes = sum(sub_exact_match("yes", q.answers) for _, q in asked) / len(asked)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from recollect.errors import UserError
-from recollect.tasks.base import Split, at_most
+from recollect.tasks.base import Split, at_most, said_copies, text_of
 from recollect.tasks.files.tables import RowBlocks, open_rows
 from recollect.tasks.splits import deal, pick
 from recollect.types import Question, Task
@@ -98,6 +98,8 @@ class Rows:
             lines.append(f"{self.source}: columns not used: {', '.join(unused)}")
         for why, rows in found.dropped.items():
             lines.append(f"{self.source}: {len(rows):,} rows dropped, {why} (first: row {rows[0]})")
+        if again := said_copies(found.texts[row] for *_, row in found.places["test"]):
+            lines.append(f"{self.source}: {again}")
         return tuple(lines)
 
     @cached_property
@@ -139,6 +141,7 @@ class Rows:
             if isinstance(made, str):
                 found.dropped.setdefault(made, []).append(place[2])
                 continue
+            found.texts[place[2]] = text_of(made)
             said = str(row.get(self._named.get("split", ""), "") or split)
             if said in ("train", "test"):
                 found.places["train" if said == "train" else "test"].append(place)
@@ -163,6 +166,8 @@ class _Found:
     def __init__(self) -> None:
         self.places: dict[Split, list[tuple[int, int, int]]] = {"train": [], "test": []}
         self.names: list[str] = []
+        self.texts: dict[int, int | None] = {}
+        """A hash of what is read of every row's task."""
         self.dropped: dict[str, list[int]] = {}
         self.read = 0
 

@@ -19,7 +19,7 @@ from recollect.errors import UserError, near
 from recollect.files import loads
 from recollect.foreign import decoded
 from recollect.seeds import derive
-from recollect.tasks.base import Split, at_most, text_of
+from recollect.tasks.base import Split, at_most, said_copies, text_of
 from recollect.tasks.files.records import refuse_folder
 from recollect.tasks.lengths import bytes_per_token
 from recollect.tasks.splits import deal
@@ -138,6 +138,8 @@ class Jsonl:
         if both:
             many = f"{len(both):,} of {self.size('test'):,} held-out tasks"
             said.append(f"{many} are training tasks, too (first: line {both[0]})")
+        if again := said_copies(found.texts[line] for line, _start in found.places["test"]):
+            said.append(again)
         if found.spoilt:
             many = f"{len(found.spoilt):,} line{'s' * (len(found.spoilt) > 1)}"
             said.append(f"{many} not in UTF-8 and read with gaps (first: line {found.spoilt[0]})")
@@ -203,9 +205,9 @@ def parse_task(record: Mapping[str, Any], place: str) -> Task:
     meta = record.get("meta", {})
     if not isinstance(meta, dict):
         raise UserError(f"{place}: meta is not an object", "write an object, or leave it out")
+    bytes_per_token(meta, place)
     source = str(record.get("source", Jsonl.name))
     return Task(str(record.get("id", place)), tuple(chunks), questions, source, dict(meta))
-    bytes_per_token(meta, place)
 
 
 def _question(record: Any, chunks: int, place: str) -> Question:
