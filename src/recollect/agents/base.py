@@ -24,14 +24,13 @@ from recollect.files import plain
 from recollect.memory.base import Memory
 from recollect.memory.text import TextMemory
 from recollect.policies.client import Endpoint
+from recollect.tasks.base import GOLD
 from recollect.tasks.files.lazy import Lazy
 from recollect.types import MemoryOp, Task
 
 T = TypeVar("T")
 MEMORY = ("ops", "snapshot", "fork", "close")
 """What every memory has."""
-GOLD = ("questions", "dia_ids", "facts", "depths", "verifiers")
-"""What tasks of ours know in `meta` about right answers and where they are."""
 
 
 @runtime_checkable

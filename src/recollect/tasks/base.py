@@ -13,6 +13,8 @@ from recollect.metrics import Metric
 from recollect.types import Task
 
 Split = Literal["train", "test"]
+GOLD = ("questions", "dia_ids", "facts", "depths", "verifiers")
+"""What tasks of ours know in `meta` about right answers and where they are, hidden from agents."""
 Vectors = Callable[[Sequence[str]], np.ndarray]
 """Look up the vectors of texts, as an embedding cache does."""
 

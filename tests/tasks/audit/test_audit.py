@@ -118,6 +118,60 @@ def test_what_is_planted_is_found(leak, rule, n):
     assert rule in found(Planted(leak), n)
 
 
+@dataclass(frozen=True)
+class Labelled(Planted):
+    """Tasks whose answer, or another one, is in what is shown beside the text."""
+
+    place: str = ""
+    right: bool = True
+
+    def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+        task = super().task(index, seed, split)
+        asked, rng = task.questions[0], Random(f"{index} {split}")
+        word = asked.answers[0] if self.right else rng.choice(WORDS)
+        other = rng.choice([w for w in WORDS if w != asked.answers[0]])
+        either = " or ".join(rng.sample([asked.answers[0], other], 2))
+        whole = ", ".join(WORDS)
+        ask = {"question": f"({word} or not)", "one of": f"{whole}?", "which of": f"{either}?"}
+        text = f"{asked.text} {ask.get(self.place, '')}"
+        category = f"about {word}" if self.place == "category" else "box"
+        meta = {"meta": {"hints": [{"is": word.upper()}]}, "hidden": {"facts": [word]}}
+        return replace(
+            task,
+            id=f"{task.id}-{word}" if self.place == "id" else task.id,
+            questions=(replace(asked, text=text, category=category),),
+            meta=meta.get(self.place, {}),
+        )
+
+
+@pytest.mark.parametrize("place", ["id", "meta", "category", "question"])
+def test_an_answer_in_what_is_shown_beside_the_text_is_found(place):
+    said = found(Labelled(place=place))
+    assert f"label: an answer in the {place} scores 1.000, a guess 0.1" in said
+    assert "label: " not in found(Labelled(place=place, right=False), 150)
+
+
+@pytest.mark.parametrize("place", ["one of", "which of", "hidden"])
+def test_a_question_that_lists_what_can_be_chosen_leaks_nothing(place):
+    assert found(Labelled(place=place), 150) == ""
+
+
+def test_answers_that_are_all_the_same_are_said():
+    @dataclass(frozen=True)
+    class Same(Planted):
+        others: int = 0
+
+        def task(self, index: int, seed: int = 0, split: Split = "train") -> Task:
+            task = super().task(index, seed, split)
+            if index < self.others:
+                return task
+            return replace(task, questions=(replace(task.questions[0], answers=("Amber.",)),))
+
+    assert "all answers are the same, 'Amber.': nothing needs to be read" in found(Same())
+    assert "0.9" in found(Same(others=4)) and "of answers are the same" in found(Same(others=4))
+    assert "are the same" not in found(Same(others=12)) + found(Planted()) + found(Same(), 9)
+
+
 def test_evidence_at_a_fixed_place_is_found():
     said = found(Planted(first=True))
     assert "first document" in said and "first value" in said

@@ -19,6 +19,7 @@ from recollect.commands.data.validate import families_named
 from recollect.display.numbers import interval, p_value, share, signed
 from recollect.errors import UserError
 from recollect.tasks.audit.audit import BLIND, RuleScore, audit_rules
+from recollect.tasks.audit.labels import same_answer
 from recollect.tasks.audit.splits import Overlap, Positions, overlaps, positions
 from recollect.tasks.base import Split, TaskFamily
 from recollect.types import Task
@@ -65,6 +66,8 @@ class Audit:
     """Tasks are made without end: then splits may share a short chunk by chance."""
     placed: bool
     """Somebody asked for the evidence at a certain place."""
+    same: tuple[str, float]
+    """The answer that nearly all questions have, and how many; empty where they differ."""
 
 
 def audit_family(
@@ -81,7 +84,8 @@ def audit_family(
     shared = overlaps(train, test) if rest else []
     rows = audit_rules(family, tasks)
     endless = family.size(split) is None
-    return Audit(name, len(tasks), rows, shared, positions(tasks), endless, placed)
+    same = same_answer(tasks)
+    return Audit(name, len(tasks), rows, shared, positions(tasks), endless, placed, same)
 
 
 def _tasks(family: TaskFamily, n: int, seed: int, split: Split) -> list[Task]:
@@ -104,6 +108,10 @@ def leaks(audit: Audit, options: AuditOptions) -> list[str]:
         for row in audit.rows
         if row.group in groups and row.sure and row.excess > options.limit
     ]
+    answer, part = audit.same
+    if answer:
+        many = "all answers are the same" if part == 1 else f"{share(part)} of answers are the same"
+        found.append(f"{many}, {answer[:40]!r}: nothing needs to be read")
     bearing = (
         ("whole tasks",) if audit.endless else ("whole tasks", "chunks with evidence", "chunks")
     )
@@ -186,7 +194,9 @@ def _shown(rows: Sequence[RuleScore], everything: bool) -> list[RuleScore]:
         mine = [row for row in rows if row.group == group]
         top = sorted(mine, key=lambda row: -row.excess)[:3]
         shown += [
-            row for row in mine if row in top or row.rule in _ALWAYS or group in ("words", "reply")
+            row
+            for row in mine
+            if row in top or row.rule in _ALWAYS or group in ("label", "words", "reply")
         ]
     return shown
 

@@ -23,12 +23,13 @@ from recollect.tasks.audit.features import (
     value_features,
 )
 from recollect.tasks.audit.guesses import Finder, Guessable, Mention, split_words
+from recollect.tasks.audit.labels import label_scores
 from recollect.tasks.audit.rules import Candidates, WordIndex, best, pick_scores, probe_scores
 from recollect.tasks.audit.shared import SharedAnswers
 from recollect.tasks.base import TaskFamily
 from recollect.types import Question, Task
 
-BLIND = ("value", "kind", "document")
+BLIND = ("value", "kind", "document", "label")
 """Groups of rules that must score what a guess does: without the question, or with its kind."""
 _FEW = 1.5
 """With fewer possible answers in a text, on average, there is nothing to choose from."""
@@ -40,8 +41,8 @@ class RuleScore:
     """What a rule scores on a family."""
 
     group: str
-    """value, kind and document do not read the question; words reads its words, reply is a reply
-    that is the same for every question."""
+    """value, kind and document do not read the question; label reads what is shown beside the text,
+    words the question's words; reply is a reply that is the same for every question."""
     rule: str
     n: int
     """Questions."""
@@ -88,6 +89,7 @@ class _Seen:
 def audit_rules(family: TaskFamily, tasks: Sequence[Task]) -> list[RuleScore]:
     """Try all rules on some tasks."""
     seen = _look(family, tasks)
+    seen.scored.update(label_scores(tasks, _phrases(family, tasks)))
     groups = {
         "value": (seen.possible, None),
         "kind": (seen.kind, ORDER_FREE),
