@@ -76,7 +76,7 @@ def compare(
 ) -> list[Comparison]:
     """Compare every two agents on the tasks that both were given, question by question.
 
-    Difference, interval and p-value are of one thing: the mean over all answers, by clusters.
+    The difference, its interval and the p-value are of the same answers, by clusters.
     """
     scores = {agent: {a.key: a for a in own} for agent, own in answers.items()}
     found: list[Comparison] = []

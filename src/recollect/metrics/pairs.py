@@ -15,7 +15,7 @@ EXACT_FLIPS = 16
 
 
 def paired_p_value(clusters: Clusters, resamples: int = 10_000) -> float:
-    """Return the two-sided p-value that differences have no mean, flipping whole clusters' signs.
+    """Return the two-sided p-value that differences are symmetric, flipping whole clusters' signs.
 
     What is tested is their sum, so it is the mean difference over all answers, whatever the sizes
     of the clusters. Exact where all clusters differ by the same (McNemar's test for 0/1 scores) and
