@@ -122,6 +122,48 @@ def test_unknown_verbs_presets_and_settings(capsys, model, tmp_path):
     assert "steps" in refused(capsys, *train(model, tmp_path, "--steps", "many"))
 
 
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["train", LONG],
+        ["train", "demo", "--name", LONG],
+        ["train", "demo", "--agent", LONG],
+        ["train", "demo", "--tasks", LONG],
+        ["train", "demo", "--model.path", LONG],
+        ["eval", "--tasks", LONG, "--agents", "fold", "--model", "http://127.0.0.1:9/v1"],
+        ["eval", "--tasks", "recall@1k", "--agents", LONG, "--model", "http://127.0.0.1:9/v1"],
+        ["eval", "--tasks", "recall@1k", "--agents", "fold", "--model", LONG],
+        ["compare", LONG, "b"],
+        ["report", LONG],
+        ["replay", LONG],
+        ["runs", LONG],
+        ["view", LONG],
+        ["serve", LONG],
+        ["data", "validate", LONG],
+        ["ask", __file__, "Who is it?", "--model", LONG],
+        ["ask", __file__, "Who is it?", "--memory", LONG, "--model", "http://127.0.0.1:9/v1"],
+    ],
+    ids=lambda args: " ".join(args).replace(LONG, "LONG"),
+)
+def test_a_name_that_no_file_can_have_is_one_message(args, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    said = refused(capsys, *args)
+    assert "xxxxxxxx" in said and "fix: " in said
+    assert LONG not in said or "there is no" in said
+    assert not list(Path("runs").iterdir())
+
+
+def test_a_link_to_itself_is_one_message(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("round").symlink_to("round")
+    said = refused(capsys, "report", "round/run")
+    assert "round" in said and "fix: " in said
+
+
 def test_settings_that_make_no_sense(capsys, model, tmp_path):
     assert "--steps" in refused(capsys, *train(model, tmp_path, "--steps", "0"))
     assert "questions" in refused(capsys, *train(model, tmp_path, "--tasks.questions", "0"))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from errno import ELOOP, ENAMETOOLONG
 
 from recollect.commands.verbs import VERBS
 from recollect.errors import UserError, place_of
-from recollect.foreign import shown
+from recollect.foreign import one_line, shown
 from recollect.runs.stopping import STOPPED, Interrupts
 
 PRESETS = (
@@ -158,11 +159,28 @@ def _run(args: list[str]) -> int:
         print(shown(f"recollect: {error}"), file=sys.stderr)
         return 2
     except (Exception, SystemExit) as error:
-        if not (place := place_of(error)):
+        wrong = _own_mistake(error) or _impossible_name(error)
+        if wrong is None:
             raise
-        wrong = UserError(f"{place}: {type(error).__name__}: {error}", "correct that line")
         print(shown(f"recollect: {wrong}"), file=sys.stderr)
         return 2
+
+
+def _own_mistake(error: BaseException) -> UserError | None:
+    """Return a message if an error comes from a user's own code."""
+    if not (place := place_of(error)):
+        return None
+    return UserError(f"{place}: {type(error).__name__}: {error}", "correct that line")
+
+
+def _impossible_name(error: BaseException) -> UserError | None:
+    """Return a message if no file can have a name that was given, whichever argument it was."""
+    if not isinstance(error, OSError) or error.errno not in (ENAMETOOLONG, ELOOP):
+        return None
+    name = one_line(os.fsdecode(error.filename or ""), 80) or "a name"
+    if error.errno == ELOOP:
+        return UserError(f"{name} is a link that leads back to itself", "name what it stands for")
+    return UserError(f"{name} is too long a name for a file", "give a shorter name")
 
 
 if __name__ == "__main__":

@@ -170,6 +170,7 @@ def test_what_an_answer_costs_is_said_once(book, tmp_path, capsys):
     ("args", "message"),
     [
         (["missing.txt", "Who?"], "there is no file missing.txt"),
+        ([f"{'x' * 5000}/y.txt", "Who?"], "there is no file xxxxxxxx"),
         (["Who is it?"], "there is nothing to read"),
         (["{book}", "Who is it?"], "there is no model to ask"),
         (["{book}", "Who?", "--model", "nowhere"], "nowhere"),

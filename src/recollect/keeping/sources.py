@@ -5,11 +5,12 @@ from __future__ import annotations
 import codecs
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.errors import UserError
-from recollect.foreign import decoded, storable
+from recollect.foreign import decoded, one_line, storable
 from recollect.keeping.pdf import BadPdf, pdf_text
 from recollect.keeping.windows import Item, digest
 
@@ -41,14 +42,13 @@ def is_source(word: str) -> bool:
         return True
     if not word.strip():
         raise UserError("a question is empty", "write it between quotation marks")
-    try:
+    with suppress(OSError, ValueError):  # too long for a name, or not one
         if Path(word).expanduser().exists():
             return True
-    except (OSError, ValueError):  # too long for a name, or not one
-        return False
     looks_named = not any(char.isspace() for char in word) and not word.endswith("?")
     if looks_named and ("/" in word or Path(word).suffix):
-        raise UserError(f"there is no file {word}", "check its name; a question has several words")
+        name = one_line(word, 80)
+        raise UserError(f"there is no file {name}", "check its name; a question has several words")
     return False
 
 
