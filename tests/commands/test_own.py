@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +48,70 @@ def test_a_function_is_trained(here):
     assert [op.label for op in first.ops] == ["memory 1", "memory 2", "memory 3"]
     assert train("--agent", "mine:two_pass", "--steps", "3") == 0  # goes on with the same run
     assert [row["step"] for row in read_metrics(Path("runs/demo"))] == [0, 1, 2, 3]
+
+
+def test_a_run_is_of_one_code(here, capsys):
+    """Resumed with other code, a run would be a mixture, and its own copy would be lost."""
+    words = ["--agent", "mine:two_pass", "--steps", "1"]
+    assert train(*words) == 0
+    begun, copy = Path("runs/demo/config.json").read_text(), Path("runs/demo/code/mine.py")
+    before, changed = copy.read_text(), copy.read_text().replace("Memory:", "Notes:")
+    Path("mine.py").write_text(changed)
+    del sys.modules["mine"]
+    capsys.readouterr()
+    for name in ([], ["--resume", "runs/demo/checkpoints/step-000001"]):
+        assert train(*words, "--steps", "2", *name) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "runs/demo was trained with other code: the module mine has changed" in said
+        assert "a copy is in runs/demo/code" in said and "another --name" in said
+    assert copy.read_text() == before and Path("runs/demo/config.json").read_text() == begun
+    # Knowingly, it goes on as another run; put back, as the same one.
+    assert train(*words, "--steps", "2", "--name", "other", "--resume", "runs/demo") == 0
+    assert Path("runs/other/code/mine.py").read_text() == changed
+    assert [row["step"] for row in read_metrics(Path("runs/other"))] == [2]
+    Path("mine.py").write_text(before)
+    del sys.modules["mine"]
+    assert train(*words, "--steps", "2") == 0
+    assert [row["step"] for row in read_metrics(Path("runs/demo"))] == [0, 1, 2]
+
+
+def test_a_run_without_a_checkpoint_starts_again_with_other_code(here):
+    words = ["--agent", "mine:two_pass", "--steps", "1"]
+    assert train(*words) == 0
+    shutil.rmtree("runs/demo/checkpoints")
+    with open("mine.py", "a") as file:
+        file.write("# changed\n")
+    del sys.modules["mine"]
+    assert train(*words) == 0
+    assert Path("runs/demo/code/mine.py").read_text().endswith("# changed\n")
+    assert not list(Path("runs/demo").glob("code-*"))
+
+
+SCRIPT = """
+import recollect
+
+async def short(task, chats, memory):
+    return [(await chats.open().say(q.text, max_tokens=4)).text for q in task.questions]
+
+few = {"updates_per_step": 1, "rollout": {"tasks": 2, "n": 4}}
+few["val"] = {"tasks": 4, "lengths": [1], "length_tasks": 4, "distractors": [1]}
+recollect.train("demo", agent=short, steps=1, **few)
+"""
+
+
+def test_a_script_may_ask_for_more_steps_and_its_earlier_version_is_kept(here):
+    """A script that trains says for how many steps, too: it changes before it goes on."""
+    Path("script.py").write_text(SCRIPT)
+    command = [sys.executable, "script.py"]
+    paths = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, check=True, capture_output=True, env=paths)
+    Path("script.py").write_text(SCRIPT.replace("steps=1", "steps=2"))
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=paths)
+    [kept] = Path("runs/demo").glob("code-*/script.py")
+    assert kept.read_text() == SCRIPT
+    said = "".join(done.stdout.split())
+    assert f"script.pyhaschangedsincethisrunbegan:itwas{kept}" in said
+    assert [row["step"] for row in read_metrics(Path("runs/demo"))] == [0, 1, 2]
 
 
 def test_all_parts_may_be_yours_and_their_fields_are_flags(here):

@@ -17,8 +17,8 @@ from recollect.commands.held_out import REWARD
 from recollect.commands.results import TrainResult
 from recollect.concurrency.stop import Stop
 from recollect.config.cells import MAIN
-from recollect.config.sources import copy_sources
-from recollect.config.stored import own_sources, read_settings, settings_of
+from recollect.config.sources import copy_sources, keep_replaced
+from recollect.config.stored import own_sources, read_settings, refuse_other_code, settings_of
 from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.display import (
     Display,
@@ -64,6 +64,7 @@ def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainR
         raise nothing_learns()
     check_trackers(config.trackers)
     refuse_finished(config, config.folder / config.name)
+    refuse_other_code(config, config.folder / config.name)
     rollouts = Rollouts.open(config)  # first of all: a mistake here must leave no run behind
     # Where a fixed model is served may change, but not who learns.
     settings, folder = settings_of(config), config.folder / config.name
@@ -72,7 +73,9 @@ def train_to_result(config: TrainConfig, console: Console, stop: Stop) -> TrainR
         stop.run(try_out(config, rollout, partial(console.print, markup=False)))
         rollouts.roles.reset()
     run = Run.open(folder, settings, config.resume, keep=config.keep, may_change=MAY_CHANGE)
-    copy_sources(own_sources(config), folder)
+    own = own_sources(config)
+    run.notes += keep_replaced(own, folder) if run.checkpoint else []
+    copy_sources(own, folder)
     done = run.checkpoint.step if run.checkpoint else -1
     tracked = open_trackers(config.trackers, run.folder, settings, config.tracking, start=done)
     try:

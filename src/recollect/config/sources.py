@@ -141,6 +141,21 @@ def copy_sources(found: Iterable[Source], folder: Path) -> None:
                 temporary.write_bytes(source.content)
 
 
+def keep_replaced(found: Iterable[Source], folder: Path) -> list[str]:
+    """Keep the copies in a run's folder that others are about to replace; say where they are."""
+    notes = []
+    for source in found:
+        place = folder / "code" / source.relative
+        if source.installed or not place.is_file() or source.content == (old := read_file(place)):
+            continue
+        kept = folder / f"code-{_hash(old)[:8]}" / source.relative
+        with disk.refusals(kept):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(old)
+        notes.append(f"{source.relative} has changed since this run began: it was {kept}")
+    return notes
+
+
 def import_stored(table: Mapping[str, Mapping[str, str]], folder: Path) -> None:
     """Import a run's modules from its folder; refuse one that the run did not start with."""
     for name, entry in table.items():

@@ -18,7 +18,7 @@ from types import NoneType
 from typing import Any
 
 from recollect import files as disk
-from recollect.config import modules, sources
+from recollect.config import cells, modules, sources
 from recollect.config.overlay import Where, build, to_table
 from recollect.config.train import MAY_CHANGE, TrainConfig
 from recollect.errors import UserError
@@ -52,6 +52,36 @@ def write_settings(path: Path, config: TrainConfig) -> None:
     sources.copy_sources(own_sources(config), path.parent)
     with disk.refusals(path), disk.replacing(path) as temporary:
         temporary.write_text(json.dumps(settings_of(config), indent=1) + "\n", "utf-8")
+
+
+def refuse_other_code(config: TrainConfig, folder: Path) -> None:
+    """Refuse to continue a run with other code of the user's than it was trained with.
+
+    A run without a checkpoint starts again, and may change it. So may a script that trains: it also
+    says for how many steps.
+    """
+    path = folder / "config.json"
+    if str(config.resume) == "never" or not is_begun(folder) or not path.is_file():
+        return
+    found = disk.read_json(path, "restore it from a copy").get(CODE)
+    then, now = found if isinstance(found, dict) else {}, sources.table_of(own_sources(config))
+    changed = [
+        name
+        for name in sorted(then.keys() & now.keys() - {cells.MAIN})
+        if then[name].get("sha256") != now[name]["sha256"]
+    ]
+    if changed:
+        raise UserError(
+            f"{folder} was trained with other code: the module {', '.join(changed)} has changed",
+            f"put back that code (a copy is in {folder / CODE}), or choose another --name; without"
+            f" a cluster, --resume {folder} beside that starts from what this run has learned",
+        )
+
+
+def is_begun(folder: Path) -> bool:
+    """Tell whether a run has a checkpoint, of whichever engine, to continue from."""
+    kept = folder / "checkpoints"
+    return any(path for name in ("step-*", "global_step_*") for path in kept.glob(name))
 
 
 def read_settings(path: Path) -> TrainConfig:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from recollect.agents.function import as_agent
+from recollect.config.modules import load
 from recollect.config.presets import preset
 from recollect.config.roles import ModelsConfig
 from recollect.config.rollout import ValidationConfig
@@ -19,7 +21,9 @@ from recollect.engines.verl import stop
 from recollect.engines.verl.environment import key_names, tracker_variables
 from recollect.engines.verl.launch.start import plan_launch, wait_for, write_folder
 from recollect.engines.verl.start_times import read_parts
+from recollect.engines.verl.trainer.record import Record
 from recollect.errors import UserError
+from tests.support.own import own_folder
 
 
 def small(folder: Path, **changes):
@@ -35,6 +39,26 @@ def test_never_refuses_a_folder_with_a_run(tmp_path):
     with pytest.raises(UserError, match="nothing is ever overwritten"):
         write_folder(plan)
     assert (plan.run / "settings.json").stat().st_mtime_ns == before
+
+
+def test_a_run_goes_on_with_its_own_code_only(tmp_path, monkeypatch):
+    with own_folder(tmp_path, monkeypatch):
+        config = small(tmp_path, agent=as_agent(load("mine:two_pass")))
+        plan = plan_launch(config, [])
+        write_folder(plan)
+        Record.open(plan.run, config, 0).run.close()
+        with open("mine.py", "a") as file:
+            file.write("# changed before anything was learned\n")
+        write_folder(plan)
+        Record.open(plan.run, config, 0).run.close()
+        (plan.run / "checkpoints" / "global_step_1").mkdir()
+        write_folder(plan)
+        before = (plan.run / "code" / "mine.py").read_text()
+        with open("mine.py", "a") as file:
+            file.write("# changed\n")
+        with pytest.raises(UserError, match="the module mine has changed"):
+            write_folder(plan)
+        assert (plan.run / "code" / "mine.py").read_text() == before
 
 
 def test_a_run_goes_on_from_its_own_checkpoints_only(tmp_path, monkeypatch):

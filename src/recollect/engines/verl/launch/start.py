@@ -16,6 +16,8 @@ from types import FrameType
 
 from recollect import files as disk
 from recollect.config.roles import ROLES
+from recollect.config.sources import keep_replaced
+from recollect.config.stored import is_begun, own_sources, refuse_other_code
 from recollect.config.train import TrainConfig
 from recollect.engines.verl import start_times, stop
 from recollect.engines.verl.environment import PACKED
@@ -307,6 +309,9 @@ def _write_folder(plan: Launch) -> list[str]:
         if not (tasks.folder / "manifest.json").exists():
             made = build_memagent(plan.inputs, tasks.folder)
             notes = [f"left out of training: {n:,} rows, {why}" for why, n in made.dropped.items()]
+    refuse_other_code(plan.config, plan.run)
+    if is_begun(plan.run):
+        notes += keep_replaced(own_sources(plan.config), plan.run)
     prepare(plan.config, plan.run)
     return notes
 
