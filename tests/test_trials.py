@@ -18,9 +18,12 @@ from recollect.config.modules import load
 from recollect.config.presets import preset
 from recollect.errors import UserError, show_place
 from recollect.policies.scripted import ScriptedPolicy
+from recollect.rewards.answers import AnswerReward
 from recollect.rewards.base import NoReward
+from recollect.rewards.function import FunctionReward
 from recollect.rollout import Rollout
-from recollect.train.trial import try_out
+from recollect.train.trial import rehearse, try_out
+from recollect.train.wiring import make_reward
 from recollect.trials import noticed
 from tests.support.bytes_tokenizer import ByteTokenizer
 from tests.support.chat_server import chat_server
@@ -145,6 +148,62 @@ def test_a_trial_takes_several_tasks(tmp_path, monkeypatch, capsys):
                     asyncio.run(work)
             else:
                 asyncio.run(work)
+
+
+CHANGING = """
+import itertools, random, time
+N = itertools.count()
+
+def dice(prediction, answers):
+    return random.random()
+
+def steady(prediction, answers):
+    return 0.5
+
+def turns(episode, memory):
+    return next(N)
+
+def clock(episode, memory):
+    return time.time() % 1
+
+def fixed(episode, memory):
+    return len(memory.text)
+
+async def judge(episode, memory):
+    return random.random()
+"""
+
+
+def tried(**changes) -> list[str]:
+    """Try a run of the demo; return what is said."""
+    said: list[str] = []
+    config = replace(preset("demo"), **changes)
+    model = Model(ScriptedPolicy(TOKENIZER, lambda _prompt: "x"), Renderer(TOKENIZER))
+    models = dict.fromkeys(("memory", "answer"), model)
+    rollout = Rollout(config.agent, models, make_reward(config, models))
+    asyncio.run(try_out(config, rollout, said.append))
+    assert bool(rehearse(config)) == bool(said)
+    return said
+
+
+def test_a_metric_that_changes_its_mind_is_not_trained_with(tmp_path, monkeypatch):
+    with own_folder(tmp_path, monkeypatch, own=CHANGING):
+        assert tried(reward=AnswerReward(load("own:steady"))) == []
+        for work in (tried, lambda **changes: rehearse(replace(preset("demo"), **changes))):
+            with pytest.raises(
+                UserError, match=r"own.py:5: the metric own:dice gives the same answer"
+            ):
+                work(reward=AnswerReward(load("own:dice")))
+
+
+def test_a_reward_that_changes_its_mind_is_told(tmp_path, monkeypatch):
+    """Unless it is async: then a judge may say it, and judges change theirs."""
+    with own_folder(tmp_path, monkeypatch, own=CHANGING):
+        for name in ("fixed", "judge"):
+            assert tried(reward=FunctionReward(load(f"own:{name}"))) == []
+        for name in ("turns", "clock"):
+            [said] = tried(reward=FunctionReward(load(f"own:{name}")))
+            assert f"the reward {name} gave one episode 0" in said and "own.py:1" in said
 
 
 def test_a_run_says_where_its_trial_is(impatient, tmp_path, monkeypatch, capsys):

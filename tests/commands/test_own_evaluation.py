@@ -155,6 +155,40 @@ def test_a_mistake_in_ones_tasks_or_metric_is_found_first(here, capsys):
         assert says in said and "Traceback" not in said
 
 
+CHANGING = """
+import itertools, random, time
+N = itertools.count()
+
+def dice(prediction, answers):
+    return random.random()
+
+def turns(prediction, answers):
+    return next(N) % 7 / 7
+
+def clock(prediction, answers):
+    return time.time() % 1
+
+def steady(prediction, answers):
+    return float(prediction in answers)
+"""
+
+
+@pytest.mark.parametrize("name", ["dice", "turns", "clock"])
+def test_a_metric_that_changes_its_mind_is_refused(here, capsys, name):
+    """Two replays of one evaluation would give two scores."""
+    Path("own.py").write_text(CHANGING)
+    with chat_server(lambda _text: "e1") as server:
+        words = ["eval", "--agents", "fold", "--tasks", "recall@1k", "--n", "1"]
+        words += ["--model", server.url, "--out", "out", "--no-closed-book", "--metrics"]
+        assert main([*words, f"own:{name}"]) == 2
+        says = f"the metric own:{name} gives the same answer 0"
+        assert says in capsys.readouterr().err and not Path("out").exists()
+        assert main([*words, "own:steady"]) == 0
+        capsys.readouterr()
+        assert main(["replay", "out", "--metrics", f"own:{name}"]) == 2
+        assert says in capsys.readouterr().err
+
+
 def test_measuring_a_preset_finds_a_mistake_at_once_too(here, capsys):
     Path("own.py").write_text("async def wrong(task, chats, memory):\n    return [undefined]\n")
     assert main(["eval", "demo", "--agent", "own:wrong"]) == 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
@@ -15,9 +16,10 @@ from rich.text import Text
 from recollect import metrics
 from recollect.accuracy import Accuracy, stored_accuracy
 from recollect.commands.runs import describe
+from recollect.config.modules import is_named
 from recollect.display.figures import accuracy_table
 from recollect.errors import UserError
-from recollect.evaluation.scoring import score_named
+from recollect.evaluation.scoring import score_named, try_metric
 from recollect.files import write_text
 from recollect.foreign import for_markdown
 from recollect.runs.episodes import read_episodes
@@ -65,6 +67,10 @@ def replay_run(folder: Path, names: Sequence[str], console: Console) -> int:
     if not files:
         raise UserError(f"{folder} has stored no validation", "wait for its first one")
     score = {name: score_named(name) for name in names}
+    for name in filter(is_named, names):
+        for episode in islice(read_episodes(files[0]), 3):
+            for answer, question in zip(episode.answers[:1], episode.task.questions, strict=False):
+                try_metric(name, answer, question)
     rows = []
     for path in files:
         step = str(int(re.findall(r"\d+", path.name)[-1]))

@@ -28,6 +28,7 @@ from recollect.evaluation.scoring import (
     first_metric,
     metrics_of,
     score_record,
+    try_stored,
 )
 from recollect.metrics import holm
 
@@ -87,6 +88,7 @@ async def assess(
     }
     names = {name: metrics_of(known, metrics, judged) for name, known in config["sets"].items()}
     check_metrics(name for own in names.values() for name in own)
+    try_stored(read_episodes(folder), {name for own in names.values() for name in own})
     error = await measure_judge(graders.judge) if graders else None
     verdicts = await judge_episodes(graders, read_episodes(folder), names) if graders else None
     piles: dict[str, dict[str, Pile]] = defaultdict(lambda: defaultdict(Pile))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from recollect.config.modules import is_named
 from recollect.config.parts import metric_named
-from recollect.errors import UserError
+from recollect.errors import UserError, place_of
 from recollect.evaluation.records import Record, questions
-from recollect.metrics import SCORES, QuestionScore, find_score, unanswerable
+from recollect.metrics import SCORES, QuestionScore, check_repeats, find_score, unanswerable
 from recollect.types import Question
 
 JUDGE = "judge"
@@ -103,6 +103,29 @@ def score_named(name: str) -> QuestionScore:
             f"choose from {', '.join(SCORES)}, or name your own as module:Name",
         )
     return find_score(metric_named(name))
+
+
+def try_stored(records: Iterable[Record], asked: Iterable[str]) -> None:
+    """Refuse own metrics that fail on an answer of the first episode, or score it anew each time.
+
+    Nothing is read where no metric is the user's own.
+    """
+    own = sorted(filter(is_named, asked))
+    answered = (record for record in records if record["failure"] is None)
+    if own and (record := next(answered, None)):
+        for name, question in product(own, questions(record)[:1]):
+            try_metric(name, cut(record["answers"][0]), question)
+
+
+def try_metric(name: str, answer: str, question: Question) -> None:
+    """Refuse a metric that fails on an answer, or does not score it as before."""
+    try:
+        check_repeats(score_named(name), answer, question, f"the metric {name}")
+    except Exception as error:
+        if isinstance(error, UserError) or not (place := place_of(error)):
+            raise
+        what = f"{place}: {type(error).__name__}: {error} (in the metric {name})"
+        raise UserError(what, "correct that line") from error
 
 
 def score_record(

@@ -14,12 +14,12 @@ from recollect.agents.base import given_early, is_ours
 from recollect.agents.baselines import is_bound
 from recollect.agents.shared import changes, held
 from recollect.config.modules import is_named
-from recollect.errors import UserError, place_of
+from recollect.errors import UserError
 from recollect.evaluation.calls import recorded
 from recollect.evaluation.folder import EvaluationFolder
 from recollect.evaluation.jobs import Job
 from recollect.evaluation.models import Opened
-from recollect.evaluation.scoring import check_metrics, score_named
+from recollect.evaluation.scoring import check_metrics, try_metric
 from recollect.evaluation.setup import Setup
 from recollect.rewards.base import NoReward
 from recollect.rollout import Rollout
@@ -76,10 +76,4 @@ def try_metrics(setup: Setup, asked: Iterable[str]) -> None:
     tasks = [family.task(0, 0, setup.grid.split) for family in families] if own else []
     for name in own:
         for question in (q for task in tasks for q in task.questions[:1]):
-            try:
-                score_named(name)(question.answers[0] if question.answers else "", question)
-            except Exception as error:
-                if isinstance(error, UserError) or not (place := place_of(error)):
-                    raise
-                what = f"{place}: {type(error).__name__}: {error} (in the metric {name})"
-                raise UserError(what, "correct that line") from error
+            try_metric(name, question.answers[0] if question.answers else "", question)

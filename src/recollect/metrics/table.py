@@ -33,6 +33,8 @@ QuestionScore = Callable[[str, Question], float]
 """Score a model's whole reply to a question, in [0, 1]."""
 SLIP = 1e-6
 """How far beyond 0 or 1 a sum of floats may go: a cosine of two equal vectors, say."""
+AGAIN = 4
+"""How often a metric of one's own is tried on one answer."""
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
@@ -123,6 +125,17 @@ def score_question(metric: Metric, reply: str, question: Question) -> float:
         end = reply[-300:]
         return value_match(end, whole) if boxed(end) is not None else 0.0
     return max(metric(reply, whole), min(metric(reply, (answer,)) for answer in question.answers))
+
+
+def check_repeats(score: QuestionScore, reply: str, question: Question, what: str) -> None:
+    """Refuse a score that differs when the same answer is scored again."""
+    found = {score(reply, question) for _ in range(AGAIN)}
+    if len(found) > 1:
+        raise UserError(
+            f"{what} gives the same answer {min(found):.6g} and {max(found):.6g}",
+            "let it depend on the answer and the accepted answers alone, not on chance, on the"
+            " time or on the order of its calls",
+        )
 
 
 def _accepted(question: Question) -> tuple[str, ...]:

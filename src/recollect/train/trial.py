@@ -23,6 +23,7 @@ from recollect.rewards.base import NoReward, Reward
 from recollect.rollout import Rollout
 from recollect.tasks.base import Split
 from recollect.tasks.function import first_task, in_both
+from recollect.train.repeats import changed_reward, check_metrics, repeating
 from recollect.train.wiring import make_agent, make_reward
 from recollect.trials import PLAIN, fix_of, mistake, noticed, unawaited
 from recollect.types import Episode
@@ -54,7 +55,7 @@ async def try_out(
     size = config.tasks.size(split)
     count = EPISODES if size is None else max(1, min(EPISODES, size))
     tasks = [first_task(config.tasks, config.seed, split, i) for i in range(count)]
-    before = held(rollout.agent)
+    before, rollout = held(rollout.agent), repeating(config, rollout)
     with unawaited(), noticed(say):
         groups = await rollout.groups(tasks, EPISODES // count, (config.seed, "trial"))
     episodes = [episode for group in groups for episode in group]
@@ -63,8 +64,9 @@ async def try_out(
             f"{found.place}: {found.kind}: {found.message} (in a trial episode)",
             fix_of(found, "correct it, then run the same command again"),
         )
-    if shared := changes(rollout.agent, before):
-        say(f"note: {shared}")
+    check_metrics(config, episodes)
+    for note in filter(None, (changes(rollout.agent, before), changed_reward(config, rollout))):
+        say(f"note: {note}")
     if early := given_early(rollout.agent, tasks[0]):
         say(f"note: {part_name(rollout.agent)} {early}")
     if split == "train":
@@ -82,13 +84,15 @@ def rehearse(config: TrainConfig) -> list[str]:
     own = not is_ours(config.reward)
     reward: Reward = make_reward(config, dict.fromkeys(ROLES, model)) if own else NoReward()
     rollout = Rollout(make_agent(config), dict.fromkeys(ROLES, model), reward, timeout=60)
+    rollout = repeating(config, rollout)
     task = first_task(config.tasks, config.seed, "train")
     before = held(rollout.agent)
     with unawaited():
         [episodes] = Stop().run(rollout.groups([task], 1, (config.seed, "rehearsal")))
     refuse_silent(config.models, episodes)
+    check_metrics(config, episodes)
     notes = [in_both(config.tasks, config.seed), changes(rollout.agent, before)]
-    notes = list(filter(None, notes))
+    notes = list(filter(None, [*notes, changed_reward(config, rollout)]))
     found = mistake(episodes)
     if found is None:
         return notes
