@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from recollect.agents.fold import FoldAgent
 from recollect.agents.function import as_agent
 from recollect.agents.shared import MANY, changes, held
 from recollect.errors import OwnMistake
+from tests.support import bystander
 
 NOTES: list[str] = []
 VECTOR = np.zeros(3)
@@ -112,6 +115,74 @@ class Called:
         self.calls += 1
 
 
+async def to_a_default(task, chats, memory, seen=[], *, more={}):  # noqa: B006
+    seen.append(task)
+
+
+async def to_a_keyword(task, chats, memory, *, more={}):  # noqa: B006
+    more[task] = 1
+
+
+async def to_itself(task, chats, memory):
+    to_itself.__dict__.setdefault("seen", []).append(task)
+
+
+class Classwide:
+    seen: ClassVar[list[str]] = []
+
+    async def run(self, task, chats, memory):
+        self.seen.append(task)
+
+
+class Inherited(Classwide):
+    pass
+
+
+def piled(task):
+    global COUNT
+    COUNT += 1
+
+
+class Helper:
+    def __call__(self, task):
+        piled(task)
+
+
+HELPER = Helper()
+
+
+async def through_a_helper(task, chats, memory):
+    HELPER(task)
+
+
+class Helped:
+    def __init__(self):
+        self.helper = Helper()
+
+    async def run(self, task, chats, memory):
+        self.helper(task)
+
+
+async def to_another_module(task, chats, memory):
+    bystander.SEEN.append(task)
+
+
+async def through_another_module(task, chats, memory):
+    bystander.see(task)
+
+
+async def with_a_list(notes, task, chats, memory):
+    notes.append(task)
+
+
+async def looking_only(task, chats, memory, seen=(), **rest):
+    return [COUNT, bystander.SEEN, Classwide.seen, seen, vars(to_itself)]
+
+
+def scored(episode, memory):
+    NOTES.append("what a reward keeps in a global of this module is not the agent's")
+
+
 def said(agent) -> str:
     before = held(agent)
     asyncio.run(agent.run("a task", None, None))
@@ -130,6 +201,16 @@ def said(agent) -> str:
         (Keeping, "Keeping changes self.notes as"),
         (Writing, "Writing changes self.memory_text as"),
         (Called(), "Called changes self.calls as"),
+        (to_a_default, "to_a_default changes the default of seen as"),
+        (to_a_keyword, "to_a_keyword changes the default of more as"),
+        (to_itself, "to_itself changes to_itself.seen as"),
+        (Classwide, "Classwide changes Classwide.seen as"),
+        (Inherited, "Inherited changes Classwide.seen as"),
+        (through_a_helper, "through_a_helper changes COUNT as"),
+        (Helped, "Helped changes COUNT as"),
+        (to_another_module, "to_another_module changes bystander.SEEN as"),
+        (through_another_module, "changes tests.support.bystander.SEEN as"),
+        (partial(with_a_list, []), "with_a_list changes the argument 1 as"),
     ],
 )
 def test_what_all_episodes_share_and_one_changes_is_named(given, names):
@@ -137,9 +218,26 @@ def test_what_all_episodes_share_and_one_changes_is_named(given, names):
     assert "test_shared.py:" in found and names in found
 
 
-@pytest.mark.parametrize("given", [locally, Computing, Opening, to_a_client])
+@pytest.mark.parametrize("given", [locally, Computing, Opening, to_a_client, looking_only])
 def test_what_is_local_or_made_once_is_no_state(given):
     assert said(as_agent(given)) == ""
+
+
+def test_what_others_change_meanwhile_is_not_the_agents():
+    before = held(as_agent(to_a_number))
+    scored(None, None)
+    assert changes(as_agent(to_a_number), before) == ""
+
+
+def test_to_look_takes_little_time():
+    names = [f"LARGE_{i}" for i in range(20)]
+    space = {name: [{"a": i} for i in range(4_000)] for name in names} | {"NOTES": []}
+    text = f"async def agent(task, chats, memory):\n    {', '.join(names)}\n    NOTES.append(1)"
+    exec(compile(text, __file__, "exec"), space)
+    agent = as_agent(space["agent"])
+    started = time.perf_counter()
+    assert said(agent).startswith("tests/agents/test_shared.py:1: agent changes NOTES as")
+    assert time.perf_counter() - started < 0.5  # of which it takes a tenth
 
 
 def test_a_cache_is_asked_about():

@@ -7,28 +7,28 @@ looked at, and what a user's own objects hold of them.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
 
 from recollect.agents.base import Agent, is_ours, part_name, place_of_agent
-from recollect.concurrency.stop import is_own_code
+from recollect.agents.reach import is_users, reached
 from recollect.errors import called_by
 
 DEEP = 4
 """How far into lists and objects one looks."""
 MANY = 10_000
 """Items of lists and objects, all together; of what is beyond, only the number is looked at."""
+SOME = 2_500
+"""The same of what an agent's code reaches beside it, which may be a lot."""
 UNKNOWN = object()
 
 Held = Mapping[str, Any]
 
 
 def held(agent: Agent) -> Held:
-    """Copy what all episodes of an agent reach: attributes, globals, what it closes over.
+    """Copy what all episodes of an agent reach: attributes, and what its code reaches.
 
     An agent of ours holds nothing.
     """
@@ -38,14 +38,16 @@ def held(agent: Agent) -> Held:
     owner = function if callable(function) and not inspect.isroutine(function) else agent
     kept = {f"self.{name}": value for name, value in list(getattr(owner, "__dict__", {}).items())}
     called = called_by(function if callable(function) else agent.run)
-    with suppress(TypeError, ValueError):  # not written in Python; a cell that is empty yet
-        reached = inspect.getclosurevars(called)
-        kept |= {**reached.globals, **reached.nonlocals}
+    if isinstance(owner, partial):
+        given = [*enumerate(owner.args, start=1), *owner.keywords.items()]
+        kept |= {f"the argument {name}": value for name, value in given}
+    wider = dict(reached([called, type(owner), *kept.values()]))
     # What is computed when it is first asked for is no state.
     members = inspect.getmembers_static(type(owner), lambda one: isinstance(one, cached_property))
     cached = {f"self.{name}" for name, _member in members}
     # Each has a budget of its own: where one grows, the others are still copied as before.
-    return {n: _copied(value, DEEP, [MANY]) for n, value in kept.items() if n not in cached}
+    found = {n: _copied(value, DEEP, [MANY]) for n, value in kept.items() if n not in cached}
+    return {n: _copied(value, DEEP, [SOME]) for n, value in wider.items()} | found
 
 
 def changes(agent: Agent, before: Held) -> str:
@@ -73,7 +75,7 @@ def _copied(value: Any, deep: int, left: list[int]) -> Any:
     if value is None or isinstance(value, str | bytes | int | float):
         return value if value == value else repr(value)
     plain = isinstance(value, list | tuple | set | frozenset | deque | dict)
-    if not deep or not (plain or _is_users(value)):
+    if not deep or not (plain or (is_users(type(value)) and hasattr(value, "__dict__"))):
         return UNKNOWN
     size = len(value if plain else vars(value))
     if size > left[0]:
@@ -88,12 +90,6 @@ def _copied(value: Any, deep: int, left: list[int]) -> Any:
         return {name: copied(item) for name, item in list(vars(value).items())}
     except RuntimeError:
         return UNKNOWN
-
-
-def _is_users(value: Any) -> bool:
-    """Tell whether the class of an object is a user's."""
-    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
-    return isinstance(file, str) and is_own_code(file) and hasattr(value, "__dict__")
 
 
 def _differ(old: Any, new: Any) -> bool:
