@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from errno import ELOOP, ENAMETOOLONG
+from errno import EBADF, ELOOP, ENAMETOOLONG
 
 from recollect.commands.verbs import VERBS
 from recollect.errors import UserError, place_of
@@ -158,8 +158,10 @@ def _run(args: list[str]) -> int:
     except UserError as error:
         print(shown(f"recollect: {error}"), file=sys.stderr)
         return 2
-    except (Exception, SystemExit) as error:
-        wrong = _own_mistake(error) or _impossible_name(error)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        wrong = _own_mistake(error) or _impossible_name(error) or _interference(error)
         if wrong is None:
             raise
         print(shown(f"recollect: {wrong}"), file=sys.stderr)
@@ -181,6 +183,17 @@ def _impossible_name(error: BaseException) -> UserError | None:
     if error.errno == ELOOP:
         return UserError(f"{name} is a link that leads back to itself", "name what it stands for")
     return UserError(f"{name} is too long a name for a file", "give a shorter name")
+
+
+def _interference(error: BaseException) -> UserError | None:
+    """Return a message if other code in this process took away what a command was using."""
+    if isinstance(error, OSError) and error.errno == EBADF:
+        what = "some code closed files that recollect had open, as os.close on any number does"
+        return UserError(what, "let your own code close only what it has opened")
+    if type(error).__name__ == "CancelledError":  # of asyncio, which takes a while to import
+        what = "some code cancelled the whole command, as cancelling all of a loop's tasks does"
+        return UserError(what, "let your own code cancel only tasks that it has made")
+    return None
 
 
 if __name__ == "__main__":

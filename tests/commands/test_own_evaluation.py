@@ -189,6 +189,34 @@ def test_a_metric_that_changes_its_mind_is_refused(here, capsys, name):
         assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("    os.closerange(3, 60)\n", "let your own code close only what it has opened"),
+        (
+            "    for task in asyncio.all_tasks() - {asyncio.current_task()}:\n"
+            "        task.cancel()\n    await asyncio.sleep(0.1)\n",
+            "let your own code cancel only tasks that it has made",
+        ),
+    ],
+)
+def test_an_agent_that_takes_things_away_is_one_message(here, body, says):
+    """In a process of its own: it also closes what the tests have open."""
+    Path("own.py").write_text(
+        f"import asyncio, os\n\n\nasync def taking(task, chats, memory):\n{body}    return ['e1']\n"
+    )
+    with chat_server(lambda _text: "e1") as server:
+        words = ["eval", "--agents", "own:taking", "--tasks", "recall@1k", "--n", "2"]
+        words += ["--model", server.url, "--out", "out", "--no-closed-book"]
+        done = subprocess.run(
+            [sys.executable, "-m", "recollect", *words],
+            capture_output=True, text=True, timeout=60,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert says in done.stderr and "Traceback" not in done.stderr
+
+
 def test_measuring_a_preset_finds_a_mistake_at_once_too(here, capsys):
     Path("own.py").write_text("async def wrong(task, chats, memory):\n    return [undefined]\n")
     assert main(["eval", "demo", "--agent", "own:wrong"]) == 2

@@ -125,6 +125,10 @@ def test_a_step_in_which_the_model_that_learns_is_silent_ends_the_run():
     assert "only answer spoke" in e.value.what and "--models.answer" in e.value.fix
     heard = Context("memory", "memory", True, [1, 7], said)
     refuse_silent([[silent], [Episode(task, 0, [heard], reward=0.0)]], ("memory",), "step 2")
+    marked = Context("memory", "memory", False, [1, 7], said)  # by a reward, say
+    with pytest.raises(UserError, match=r"learns \(memory\) said is marked as not to be") as e:
+        refuse_silent([[Episode(task, 0, [marked], reward=0.0)]], ("memory",), "step 2")
+    assert "neither your reward nor your agent" in e.value.fix
     # What was said in episodes that are left out trains nothing.
     gone = Episode(task, 0, [heard], failure=Failure("endpoint", "Gone", ""))
     with pytest.raises(UserError, match="said nothing"):

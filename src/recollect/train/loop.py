@@ -241,6 +241,12 @@ def refuse_silent(groups: list[Group], learning: Sequence[str], when: str) -> No
         return
     spoke = sorted({context.role for context in contexts if context.turns})
     others = f"only {' and '.join(spoke)} spoke" if spoke else "nobody spoke"
+    if not set(spoke).isdisjoint(learning):
+        raise UserError(
+            f"nothing can be trained: in {when} all that the model that learns"
+            f" ({' and '.join(learning)}) said is marked as not to be trained",
+            "let neither your reward nor your agent set context.trainable",
+        )
     raise UserError(
         f"nothing can be trained: in {when} the model that learns ({' and '.join(learning)}) said"
         f" nothing; {others}",
