@@ -6,7 +6,7 @@ Plain data. Knows nothing of models, tokenizers, torch or files.
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -96,6 +96,13 @@ class Task:
             digest.update(b"%d:" % len(data))
             digest.update(data)
         return f"text {digest.hexdigest()}"
+
+    def without_text(self, cluster: str = "") -> Task:
+        """Return the task without its chunks, still in its cluster, or in the one that is named."""
+        cluster = cluster or self.cluster
+        bare = replace(self, chunks=())
+        named = {**self.meta, "cluster": cluster}
+        return bare if bare.cluster == cluster else replace(bare, meta=named)
 
 
 @dataclass(frozen=True)

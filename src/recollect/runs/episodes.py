@@ -9,7 +9,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +113,8 @@ def episode_of(record: dict[str, Any]) -> Episode:
         for q in task["questions"]
     )
     made = Task(task["id"], (), questions, task["source"], task["meta"])
-    if task.get("cluster", made.cluster) != made.cluster:  # it was that of the text
-        made = replace(made, meta={**made.meta, "cluster": task["cluster"]})
     return Episode(
-        task=made,
+        task=made.without_text(task.get("cluster", "")),
         rollout=record["rollout"],
         contexts=[_context(context) for context in record["contexts"]],
         ops=[MemoryOp(**op) for op in record["ops"]],

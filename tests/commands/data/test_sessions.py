@@ -43,7 +43,8 @@ def test_a_variant_that_the_name_does_not_say(tmp_path, capsys):
 
 def test_beam(tmp_path, capsys):
     path = tmp_path / "chats.jsonl"
-    path.write_text("".join(json.dumps(beam_item(n)) + "\n" for n in range(3)))
+    lines = [json.dumps(beam_item(n)).replace("I run 5 km", f"I run {n} km") for n in range(3)]
+    path.write_text("\n".join(lines))
     output = str(tmp_path / "beam")
     assert main(["data", "beam", "--input", str(path), "--output", output]) == 0
     assert "100k knowledge_update" in capsys.readouterr().out

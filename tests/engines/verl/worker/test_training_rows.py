@@ -70,5 +70,7 @@ def test_an_episode_travels_compact_and_reads_the_same():
             assert np.allclose(turn.pop("logprobs"), own.pop("logprobs"))
             assert turn == own
         assert a == b
+    assert there["task"].pop("meta") == {"cluster": here["task"]["cluster"]}  # its text stayed
+    assert here["task"].pop("meta") == {}
     assert there == here
     assert back.task.chunks == ()  # a book does not travel

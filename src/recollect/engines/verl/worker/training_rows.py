@@ -72,7 +72,5 @@ def compact(episode: Episode) -> Episode:
             for turn in context.turns
         ]
         contexts.append(Context(**{**vars(context), "ids": ids, "turns": turns}))
-    task = type(episode.task)(
-        episode.task.id, (), episode.task.questions, episode.task.source, episode.task.meta
-    )
+    task = episode.task.without_text()
     return Episode(**{**vars(episode), "task": task, "contexts": contexts})
