@@ -17,7 +17,7 @@ import pytest
 import recollect
 from recollect.cli import main
 from recollect.errors import UserError
-from recollect.evaluation.setup import _around, commit_of
+from recollect.evaluation.entry import _around, commit_of
 from recollect.types import Question, Task
 from tests.support.chat_server import chat_server
 from tests.support.own import own_folder

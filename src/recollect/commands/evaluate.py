@@ -16,6 +16,7 @@ from recollect.display import open_console
 from recollect.errors import UserError
 from recollect.evaluation.assessment import assess
 from recollect.evaluation.costs import parse_prices
+from recollect.evaluation.entry import enter
 from recollect.evaluation.folder import EvaluationFolder, read_config, read_episodes
 from recollect.evaluation.graders import Graders, read_prompts
 from recollect.evaluation.harness import Harness
@@ -31,7 +32,6 @@ from recollect.evaluation.setup import (
     NOTHING_OWN,
     Own,
     default_folder,
-    enter,
     known_agents,
     set_up,
     with_model,

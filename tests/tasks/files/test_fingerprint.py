@@ -13,9 +13,10 @@ import pytest
 from recollect.config.presets import preset
 from recollect.engines.verl.run.folder import prepare
 from recollect.errors import UserError
+from recollect.evaluation.entry import enter
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions
-from recollect.evaluation.setup import Setup, default_folder, enter, known_agents, set_up
+from recollect.evaluation.setup import Setup, default_folder, known_agents, set_up
 from recollect.tasks.documents.known import read_closed_book
 from recollect.tasks.documents.paragraphs import Item, Paragraph
 from recollect.tasks.files.fingerprint import fingerprint
