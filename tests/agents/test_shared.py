@@ -295,3 +295,21 @@ def test_a_setting_called_function_is_no_function():
 
 def test_agents_of_ours_hold_nothing():
     assert held(FoldAgent()) == {} and changes(FoldAgent(), {}) == ""
+
+
+class Touchy:
+    """A client that answers to any name, and not before it is opened."""
+
+    def __getattr__(self, name: str):
+        raise RuntimeError(f"{name}: open the client first")
+
+
+TOUCHY = Touchy()
+
+
+async def asks_touchy(task, chats, memory):
+    return [str(TOUCHY is None) for _ in task.questions]
+
+
+def test_an_object_is_not_asked_for_names_that_it_may_not_have():
+    assert "TOUCHY" in held(as_agent(asks_touchy))

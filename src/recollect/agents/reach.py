@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from recollect.concurrency.stop import is_own_code
@@ -42,7 +42,10 @@ def _code_of(item: Any) -> Any:
     """Return the user's function or class that an item is, or is an object of; None without one."""
     while isinstance(item, partial):
         item = item.func
-    item = getattr(item, "fget", None) or getattr(item, "__func__", item)
+    if isinstance(item, property):
+        item = item.fget
+    elif isinstance(item, classmethod | staticmethod | MethodType):  # others may answer to any name
+        item = item.__func__
     if inspect.isroutine(item):
         item = inspect.unwrap(item)
         return item if isinstance(item, FunctionType) and _is_own_function(item) else None
