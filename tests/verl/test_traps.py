@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
@@ -26,6 +27,7 @@ from verl.trainer.ppo.v1 import agent_loop_tq, utils
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from recollect.config.presets import preset
+from recollect.config.roles import ModelsConfig
 from recollect.config.train import TrainConfig
 from recollect.engines.verl import runner
 from recollect.engines.verl.trainer import loss
@@ -322,7 +324,8 @@ def test_13_a_step_in_which_the_model_that_learns_is_silent_says_so(monkeypatch,
     silent = episode(context([1], [3], role="answer", trainable=False), reward=1.0)
     trainer = object.__new__(MemoryTrainer)
     trainer.config = composed("data.train_batch_size=1")
-    trainer.settings = settings("grpo")
+    fixed = ModelsConfig(answer="http://localhost:1/v1")
+    trainer.settings = replace(settings("grpo"), models=fixed)
     trainer.parameter_sync_step, trainer.global_steps = 1, 3
     trainer.run = tmp_path  # where nothing asks it to stop
     trainer.replay_buffer = ReplayBuffer("sync", trainer.config.trainer, None, "drop", {}, 0.01)
