@@ -120,6 +120,21 @@ def show_shares(pool: Executor, times: int) -> None:
     print(f"\nlowest coverage of {count}: {lowest[0]:.3f} ({lowest[1]}); below 0.93: {below}\n")
 
 
+def show_skewed() -> None:
+    """Print false alarms where one agent rarely gains much and mostly loses a little."""
+    print("| questions | skewed differences of mean 0: p at most 0.05 | 0 outside the interval |")
+    print("|---|---|---|")
+    for n, times in ((10, 2000), (30, 2000), (100, 600)):
+        random = np.random.default_rng(n)
+        alarms = outside = 0
+        for _ in range(times):
+            clusters = [[[float(x)]] for x in np.where(random.random(n) < 0.05, 1.0, -1 / 19)]
+            found = mean_interval(clusters, limit=1.0)
+            alarms += paired_p_value(clusters, 1000) <= 0.05
+            outside += not found.low <= 0 <= found.high
+        print(f"| {n} | {alarms / times:.3f} | {outside / times:.3f} |", flush=True)
+
+
 def main() -> None:
     """Simulate shares, then differences."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -136,6 +151,7 @@ def main() -> None:
         for (k, icc), job in zip(cells, jobs, strict=True):
             hits, alarms = job.result()
             print(f"| {k} | {icc} | {hits:.3f} | {alarms:.3f} |", flush=True)
+    show_skewed()
 
 
 if __name__ == "__main__":
