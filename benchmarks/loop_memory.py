@@ -39,9 +39,9 @@ class Room:
     shared: float = float("inf")
 
     @classmethod
-    def here(cls, gpu: float | None = None) -> Room:
+    def here(cls, gpu: float | None = None, host: float | None = None) -> Room:
         """Ask this machine; a GPU that is not there counts as an H200."""
-        host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
+        host = host or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
         memory = Path("/dev/shm")
         shared = shutil.disk_usage(memory).free / GIB if memory.is_dir() else 0.0
         return cls(gpu or gpu_gib(), host, shared)

@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=6)
     parser.add_argument("--words", type=int, default=900, help="of a chunk")
     parser.add_argument("--new-tokens", type=int, default=128)
-    parser.add_argument("--turns", type=int, default=2, help="that generate repeats")
+    parser.add_argument("--turns", type=int, default=2, help="that generate repeats; or 0")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--cache-gib", type=float, default=40)
     parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True)
@@ -231,6 +231,10 @@ def main() -> None:
         f" {prompted / len(contexts):.0f} tokens of prompt and {sampled / len(contexts):.0f} new"
         f" each on average; {failed} failed"
     )
+    ours = sampled / seconds
+    print(f"recollect: {ours:,.0f} new tokens/s, {least / seconds:.0%} of the bound", flush=True)
+    if not options.turns:
+        return
     del policy
     torch.cuda.empty_cache()
     network = plain_network(options.model, torch.bfloat16)
@@ -240,7 +244,7 @@ def main() -> None:
         count, used = generate(network, own, model, options.new_tokens)
         tokens, taken = tokens + count, taken + used
         print(f"generate, turn {turn}: {count} new tokens in {used:.2f} s")
-    ours, theirs = sampled / seconds, tokens / taken
+    theirs = tokens / taken
     print(f"{'':12}{'tokens/s':>12}{'of the bound':>14}")
     print(f"{'generate':12}{theirs:12.0f}")
     print(f"{'recollect':12}{ours:12.0f}{least / seconds:13.0%}")

@@ -190,6 +190,7 @@ def parse() -> argparse.Namespace:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
     parser.add_argument("--recompute", type=float, help="share of layers; by default what fits")
     parser.add_argument("--gpu-gib", type=float, help="of the GPU; by default what it has")
+    parser.add_argument("--host-gib", type=float, help="likewise; a virtual machine may grow")
     parser.add_argument("--cache-gib", type=float, default=30.0)
     parser.add_argument("--minutes", type=float, default=15.0, help="the most that a run may take")
     options, more = parser.parse_known_args()
@@ -199,7 +200,7 @@ def parse() -> argparse.Namespace:
 
 def planned(options: argparse.Namespace, shape: Shape) -> list[str]:
     """Choose what recomputes, the same in every way so that they compare; return what fits."""
-    room = Room.here(options.gpu_gib)
+    room = Room.here(options.gpu_gib, options.host_gib)
     if options.recompute is None:
         options.recompute = chosen_recompute(options, shape, room)
     needs = [(way, need_of(options, shape, way)) for way in options.ways]

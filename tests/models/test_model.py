@@ -7,6 +7,8 @@ import json
 
 import pytest
 import torch
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 from transformers.models.llama import modeling_llama
 
 from recollect.config.engine import ModelConfig
@@ -81,6 +83,27 @@ def test_decoded_text_is_what_the_tokens_say(tmp_path):
     for text in ("a , b .", "do n't !", "who 's ?"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.decode_control(tokenizer.end_ids[0]) == "<|end|>"
+
+
+def test_a_tokenizer_that_is_whole_in_its_file_is_taken_as_it_is(tmp_path):
+    """transformers makes Qwen2's own for every model of that architecture."""
+    folder = tiny_model(tmp_path, "qwen2")
+    backend = Tokenizer(models.WordLevel({"<unk>": 0, "one": 1, "two": 2, "<|end|>": 3}, "<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    template = (folder / "chat_template.jinja").read_text()
+    hf = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", eos_token="<|end|>",
+                                 chat_template=template)  # fmt: skip
+    hf.save_pretrained(folder)
+    assert list(load_tokenizer(folder).encode("two one")) == [2, 1]
+
+
+def test_a_tokenizer_that_makes_no_tokens_is_refused(tmp_path):
+    folder = tiny_model(tmp_path)
+    hf = load_tokenizer(folder).hf
+    hf.backend_tokenizer.normalizer = normalizers.Replace(Regex("."), "")
+    hf.save_pretrained(folder)
+    with pytest.raises(UserError, match="makes no tokens of a text"):
+        load_tokenizer(folder)
 
 
 def test_a_compiled_layer_keeps_less_for_its_backward_pass(tmp_path, monkeypatch):

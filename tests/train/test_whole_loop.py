@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.loop_memory import Room, chosen_recompute, need_of
 from benchmarks.whole_loop import HEAD, WAYS, Words, coin, line, run_way
 from recollect.engines.verl.launch.shapes import KNOWN, Shape, find_shape
+from recollect.models.tokenizer import load_tokenizer
 from recollect.types import Episode
 
 
@@ -82,6 +83,11 @@ def test_a_tiny_model_runs_a_way_prints_each_step_and_names_one_that_ended(tmp_p
     assert not run_way(given, "memory_first", shape)
     said = capfd.readouterr()
     assert "| memory_first | ended after 0 steps: " in said.out and "nowhere" in said.err
+
+
+def test_made_up_words_are_a_token_each(tmp_path):
+    tokenizer = load_tokenizer(tiny(tmp_path))
+    assert len(tokenizer.encode(Words(1, 30, 593).task(0).chunks[0])) == 30
 
 
 def tiny(folder: Path) -> Path:

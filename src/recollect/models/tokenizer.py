@@ -186,10 +186,10 @@ def load_counter(folder: Path) -> HFTokenizer:
 
 def load_tokenizer(folder: Path) -> HFTokenizer:
     """Load a folder's tokenizer, with every token that ends a turn."""
-    from transformers import AutoConfig, AutoTokenizer  # seconds, and torch with it
+    from transformers import AutoConfig  # seconds, and torch with it
 
     with loading(folder):
-        hf = AutoTokenizer.from_pretrained(
+        hf = _kind(folder).from_pretrained(
             folder,
             local_files_only=True,
             trust_remote_code=False,
@@ -202,6 +202,11 @@ def load_tokenizer(folder: Path) -> HFTokenizer:
             f"the tokenizer in {folder} has no chat template",
             "use an instruct model, or put a chat_template.jinja into the folder",
         )
+    if not hf.encode("Hello", add_special_tokens=False):
+        raise UserError(
+            f"the tokenizer in {folder} makes no tokens of a text",
+            "restore its tokenizer.json and tokenizer_config.json",
+        )
     ends = list(dict.fromkeys(e for e in (hf.eos_token_id, *_more_ends(folder)) if e is not None))
     if not ends:
         raise UserError(
@@ -211,6 +216,19 @@ def load_tokenizer(folder: Path) -> HFTokenizer:
     with loading(folder):
         Renderer(tokenizer).opening([user("Hello")])  # a chat template that fails does so here
     return tokenizer
+
+
+def _kind(folder: Path) -> Any:
+    """Return what loads a folder's tokenizer: a file that is whole is taken as it is.
+
+    transformers would make Qwen2's usual tokenizer for every model of that architecture.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    path = folder / "tokenizer_config.json"
+    said = read_json(path, FOLDER).get("tokenizer_class") if path.exists() else None
+    whole = said in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    return PreTrainedTokenizerFast if whole else AutoTokenizer
 
 
 def _more_ends(folder: Path) -> list[int]:
