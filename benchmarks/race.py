@@ -5,7 +5,7 @@ over 30 short turns). Each setting has a process of its own (`vllm_peer`), which
 took to start, and then each shape as soon as it is measured, after a turn that warms it up: a limit
 (`--limit`) loses only what is not done by then. `--at-once N` lets N of these processes start at
 the same time; they measure one after the other. `python -m benchmarks.rollout --peer vllm` calls
-this.
+this; `--lock FILE` lets two such commands take turns as well.
 """
 
 from __future__ import annotations
@@ -123,8 +123,9 @@ def cells(options: argparse.Namespace, lock: str) -> list[Cell]:
 
 def race(options: argparse.Namespace) -> int:
     """Measure every cell and print one table; return 1 if a shape is missing."""
-    with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(options.at_once) as starting:
-        found = list(starting.map(measure, cells(options, lock.name)))
+    with tempfile.NamedTemporaryFile() as own, ThreadPoolExecutor(options.at_once) as starting:
+        lock = options.lock or own.name
+        found = list(starting.map(measure, cells(options, lock)))
     rows = [row for measured in found for row in measured]
     print(table(rows))
     for shape, (ours, theirs) in fastest(rows).items():

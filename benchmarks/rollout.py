@@ -197,6 +197,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", choices=(0, 1), default=[1], help="of vLLM")
     parser.add_argument("--graphs", type=int, nargs="+", default=[0], help="vLLM's, to this batch")
     parser.add_argument("--limit", type=float, default=0, help="seconds of a setting; 0: none")
+    parser.add_argument("--lock", help="of a race: a file that several races share")
     parser.add_argument("--at-once", type=int, default=1, help="settings that start together")
     options = parser.parse_args()
     if options.peer == "vllm":

@@ -14,6 +14,8 @@ import triton.language as tl
 
 BLOCK = 1024
 """Numbers of one program that gates."""
+TOGETHER = 16
+"""Heads that a program turns."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -62,38 +64,38 @@ def add_norm(
 def _turn(  # type: ignore[no-untyped-def]
     qkv, cos, sin, into, query, keys, values,
     Q_HEADS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):  # fmt: skip
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    half: tl.constexpr = WIDTH // 2
-    d = tl.arange(0, PADDED)
-    there = d < half
+    row, half = tl.program_id(0).to(tl.int64), WIDTH // 2
+    head = (tl.program_id(1) * TOGETHER + tl.arange(0, TOGETHER))[:, None]
+    angle, d = tl.arange(0, PADDED), tl.arange(0, PADDED)[None, :]
+    there = (head < Q_HEADS + 2 * HEADS) & (d < half)
     at = (row * (Q_HEADS + 2 * HEADS) + head) * WIDTH + d
     first = tl.load(qkv + at, mask=there, other=0.0)
     second = tl.load(qkv + at + half, mask=there, other=0.0)
-    place = tl.load(into + row)
-    if head >= Q_HEADS + HEADS:
-        to = values + (place * HEADS + head - Q_HEADS - HEADS) * WIDTH + d
-        tl.store(to, first.to(values.dtype.element_ty), mask=there)
-        tl.store(to + half, second.to(values.dtype.element_ty), mask=there)
-        return
     kind = cos.dtype.element_ty
     x, y = first.to(tl.float32), second.to(tl.float32)
-    angle = row * WIDTH + d
-    c = tl.load(cos + angle, mask=there, other=0.0).to(tl.float32)
-    s = tl.load(sin + angle, mask=there, other=0.0).to(tl.float32)
+    cos, sin, known = cos + row * WIDTH + angle, sin + row * WIDTH + angle, angle < half
+    c = tl.load(cos, mask=known, other=0.0).to(tl.float32)[None, :]
+    s = tl.load(sin, mask=known, other=0.0).to(tl.float32)[None, :]
     low = (x * c).to(kind).to(tl.float32) - (y * s).to(kind).to(tl.float32)
-    c = tl.load(cos + angle + half, mask=there, other=0.0).to(tl.float32)
-    s = tl.load(sin + angle + half, mask=there, other=0.0).to(tl.float32)
+    c = tl.load(cos + half, mask=known, other=0.0).to(tl.float32)[None, :]
+    s = tl.load(sin + half, mask=known, other=0.0).to(tl.float32)[None, :]
     high = (y * c).to(kind).to(tl.float32) + (x * s).to(kind).to(tl.float32)
     low, high = low.to(kind), high.to(kind)
-    if head < Q_HEADS:
-        to = query + (row * Q_HEADS + head) * WIDTH + d
-        tl.store(to, low.to(query.dtype.element_ty), mask=there)
-        tl.store(to + half, high.to(query.dtype.element_ty), mask=there)
-    else:
-        to = keys + (place * HEADS + head - Q_HEADS) * WIDTH + d
-        tl.store(to, low.to(keys.dtype.element_ty), mask=there)
-        tl.store(to + half, high.to(keys.dtype.element_ty), mask=there)
+    asks = there & (head < Q_HEADS)
+    to = query + (row * Q_HEADS + head) * WIDTH + d
+    tl.store(to, low.to(query.dtype.element_ty), mask=asks)
+    tl.store(to + half, high.to(query.dtype.element_ty), mask=asks)
+    place = tl.load(into + row) * HEADS - Q_HEADS + head
+    asked = there & (head >= Q_HEADS) & (head < Q_HEADS + HEADS)
+    to = keys + place * WIDTH + d
+    tl.store(to, low.to(keys.dtype.element_ty), mask=asked)
+    tl.store(to + half, high.to(keys.dtype.element_ty), mask=asked)
+    kept = there & (head >= Q_HEADS + HEADS)
+    to = values + (place - HEADS) * WIDTH + d
+    tl.store(to, first.to(values.dtype.element_ty), mask=kept)
+    tl.store(to + half, second.to(values.dtype.element_ty), mask=kept)
 
 
 def turn(
@@ -108,11 +110,12 @@ def turn(
     rows, (_places, heads, width) = len(qkv), keys.shape
     q_heads = qkv.shape[1] // width - 2 * heads
     query = torch.empty(rows, q_heads, width, dtype=keys.dtype, device=qkv.device)
-    run: Any = _turn[rows, q_heads + 2 * heads]
+    padded = triton.next_power_of_2(width // 2)
+    run: Any = _turn[rows, triton.cdiv(q_heads + 2 * heads, TOGETHER)]
     run(
         _whole(qkv), _whole(cos), _whole(sin), _whole(into), query, _whole(keys), _whole(values),
-        Q_HEADS=q_heads, HEADS=heads, WIDTH=width, PADDED=triton.next_power_of_2(width // 2),
-        num_warps=1,
+        Q_HEADS=q_heads, HEADS=heads, WIDTH=width, PADDED=padded, TOGETHER=TOGETHER,
+        num_warps=max(1, TOGETHER * padded // 256),
     )  # fmt: skip
     return query
 
