@@ -91,7 +91,8 @@ def need_of(options: argparse.Namespace, shape: Shape, way: str) -> Need:
     each = 2 if options.weights == "bfloat16" else 4
     sampler = 2 * one + (each * one if way == "ahead" else 0) + (GRAPHS if way == "vllm" else 0)
     host, shared = (12 if each == 2 else 8) * one, 2 * one * (way == "vllm")
-    work = options.token_budget * per_token(shape.layers * shape.hidden, options.recompute)
+    size = shape.layers * shape.hidden
+    work = options.token_budget * per_token(size, options.recompute, options.compile)
     return Need(each * one, 4 * one, sampler, options.cache_gib, work, host, shared)
 
 

@@ -279,7 +279,8 @@ def tokens_at_once(model: LoadedModel, weights: int) -> int:
     """Estimate, and print, how many tokens fit beside the weights and float32 gradients."""
     config = model.network.config
     free = (torch.cuda.mem_get_info()[0] - 4 * weights) / 2**30
-    most = tokens_within(config.num_hidden_layers * config.hidden_size, model.recompute, free)
+    size = config.num_hidden_layers * config.hidden_size
+    most = tokens_within(size, model.recompute, free, model.compile)
     print(f"{free:.0f} GiB are left beside weights and gradients: at most {most} tokens at once")
     return most
 

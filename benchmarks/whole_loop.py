@@ -86,7 +86,8 @@ def command(options: argparse.Namespace, way: str, shape: Shape) -> list[str]:
         "--folder", str(options.out), "--resume", "never", "--steps", never,
         "--model.path", str(options.model), "--model.weights", options.weights,
         "--model.recompute", str(options.recompute), "--model.cache-gib", str(options.cache_gib),
-        "--optim.offload", "--token-budget", str(options.token_budget), "--loss.kl-coef", "0",
+        *(["--model.compile"] if options.compile else []), "--optim.offload",
+        "--token-budget", str(options.token_budget), "--loss.kl-coef", "0",
         "--updates-per-step", str(max(1, options.tasks // 8)),
         "--tasks", "benchmarks.whole_loop:Words", "--tasks.chunks", str(options.chunks),
         "--tasks.words", str(options.words),
@@ -188,6 +189,7 @@ def parse() -> argparse.Namespace:
                "answer": 200, "token_budget": 22_000}  # fmt: skip
     for name, value in numbers.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--recompute", type=float, help="share of layers; by default what fits")
     parser.add_argument("--gpu-gib", type=float, help="of the GPU; by default what it has")
     parser.add_argument("--host-gib", type=float, help="likewise; a virtual machine may grow")

@@ -38,7 +38,7 @@ def test_a_step_is_laid_out_by_phase_beside_what_memagent_published():
 
 def settings(**more: object) -> argparse.Namespace:
     usual = {"weights": "bfloat16", "cache_gib": 30.0, "token_budget": 22_000, "recompute": 0.0,
-             "ways": list(WAYS)}  # fmt: skip
+             "compile": True, "ways": list(WAYS)}  # fmt: skip
     return argparse.Namespace(**usual | more)
 
 
@@ -53,6 +53,11 @@ def test_the_seven_b_is_planned_to_fit_into_an_h200_with_room_to_spare():
         assert need_of(settings(recompute=0.0), seven, way).lacks(machine) == ["the GPU"]
         assert need.gpu + need.host > machine.gpu
     assert chosen_recompute(settings(), KNOWN["Qwen2.5-1.5B"], machine) < share
+    # Half of the layers, not compiled, ended at the GPU's last byte.
+    plain = need_of(
+        settings(recompute=0.5, compile=False, ways=["chunk_first"]), seven, "chunk_first"
+    )
+    assert plain.gpu > 139.0
 
 
 def test_a_machine_that_is_too_small_is_told_by_what_it_lacks():
@@ -69,7 +74,8 @@ def test_a_tiny_model_runs_a_way_prints_each_step_and_names_one_that_ended(tmp_p
     model = tiny(tmp_path / "model")
     given = argparse.Namespace(
         model=model, out=tmp_path, steps=1, tasks=2, group=2, chunks=2, words=20, memory=4,
-        answer=4, token_budget=512, recompute=0.0, cache_gib=0.05, minutes=2.0, weights="float32",
+        answer=4, token_budget=512, recompute=0.0, compile=False,
+        cache_gib=0.05, minutes=2.0, weights="float32",
         more=["--model.device", "cpu", "--model.threads", "1"],
     )  # fmt: skip
     shape = find_shape(str(model))
