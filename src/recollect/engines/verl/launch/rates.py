@@ -15,7 +15,7 @@ from recollect.engines.verl.launch.shapes import KNOWN, Shape
 TRAIN = "python benchmarks/train_step.py --weights bfloat16 --varlen"
 RACE = (
     "python -m benchmarks.rollout --peer vllm --model models/random-7b --chunks 1 --tool-tasks 8"
-    " --logprobs 1 --sequences 1024 --batch-tokens 32768"
+    " --logprobs 1 --seeds 0 --graphs 1024 --sequences 1024 --batch-tokens 32768"
 )
 CLUSTER = "python benchmarks/cluster_gpu.py --out runs/cluster"
 TRAINED = 604_048
@@ -55,7 +55,7 @@ class Race:
 
 FOLD = Race(64, 16, 900, 103)
 LONE = Race(8, 1, 6000, 0)
-RACED_1_5B = {"vllm": (11_500, 1_570), "recollect": (41_600, 1_350)}
+RACED_1_5B = {"vllm": (18_700, 1_660), "recollect": (57_200, 1_400)}
 """New tokens a second of a 1.5B in these two shapes: what the rates of the 7B are held against."""
 
 
@@ -111,24 +111,21 @@ class Rates:
         f"{TRAIN} --recompute 1 --rows 16",
     )  # fmt: skip
     vllm_fold: float = measured(
-        7_200, "tokens/s", "vLLM, 1,024 sequences of 1,003 tokens and 128 new ones; a run of verl"
-        " shared the GPU", f"{RACE} --modes offline",
-    )  # fmt: skip
-    vllm_lone: float = measured(
-        380, "tokens/s", "vLLM, 8 sequences of 6,000; a run of verl shared the GPU",
+        13_200, "tokens/s", "vLLM, 1,024 sequences of 1,003 tokens and 128 new ones",
         f"{RACE} --modes offline",
     )  # fmt: skip
+    vllm_lone: float = measured(
+        557, "tokens/s", "vLLM, 8 sequences of 6,000", f"{RACE} --modes offline",
+    )  # fmt: skip
     recollect_fold: float = measured(
-        10_700, "tokens/s", "our sampler, the same 1,024; a run of verl shared the GPU",
-        f"{RACE} --modes recollect",
+        15_200, "tokens/s", "our sampler, the same 1,024", f"{RACE} --modes recollect",
     )  # fmt: skip
     recollect_lone: float = measured(
-        350, "tokens/s", "our sampler, the same 8; a run of verl shared the GPU",
-        f"{RACE} --modes recollect",
+        518, "tokens/s", "our sampler, the same 8", f"{RACE} --modes recollect",
     )  # fmt: skip
     fixed: float = measured(
-        12.5, "s", "a step of verl with a model of 88,448 weights, which is overhead; four other"
-        " runs shared the machine", CLUSTER,
+        13.2, "s", "a step of verl with a model of 88,448 weights, which is overhead",
+        f"{CLUSTER} --only vllm --steps 3",
     )  # fmt: skip
     bandwidth: float = assumed(
         4.8e12, "B/s", "an H200's memory", "data sheet; the race decides the share that is reached"
