@@ -24,7 +24,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RACE = ("--peer", "vllm", "--chunks", "1", "--tool-tasks", "8", "--sequences", "1024",
-        "--batch-tokens", "32768", "--logprobs", "1", "--graphs", "0", "1024", "--seeds", "1", "0",
+        "--batch-tokens", "32768", "--logprobs", "1", "0", "--graphs", "1024", "--seeds", "0",
         "--modes", "recollect", "offline", "engine", "--limit", "180")  # fmt: skip
 HEAD = "| benchmark | what | figure | beside |\n|---|---|---|---|"
 
@@ -56,8 +56,12 @@ def commands(model: Path | None, made: Path) -> dict[str, list[str]]:
         make = ["../scripts/make_random_model.py", "--shape", f"Qwen2.5-{size}", "--out", folder]
         found[f"random weights, {size}"] = make
         found[f"race, {size}"] = ["rollout.py", "--model", folder, *RACE, "--cache-gib", gib]
-    found["whole loop, 7B"] = ["whole_loop.py", "--model", str(made / "7B"), "--out",
-                               str(made / "loop")]  # fmt: skip
+    loop = ["whole_loop.py", "--model", str(made / "7B"), "--ways", "chunk_first"]
+    found["whole loop, 7B"] = [*loop, "--out", str(made / "loop")]
+    found["whole loop, 7B, every way, two prompts"] = [
+        *loop, "memory_first", "ahead", "--tasks", "2", "--chunks", "3",
+        "--out", str(made / "loops"),
+    ]  # fmt: skip
     if find_spec("verl"):
         found["cluster engine"] = ["cluster_gpu.py", "--out", str(made / "cluster")]
     return found
