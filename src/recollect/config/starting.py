@@ -11,6 +11,7 @@ from recollect.config.settings_file import is_settings_file
 from recollect.config.stored import read_settings
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
+from recollect.runs.checkpoints import MANIFEST
 
 
 def is_run(name: str) -> bool:
@@ -44,6 +45,13 @@ def is_trained(model: str) -> bool:
     if model.startswith(("http://", "https://")):
         return False
     return is_run(model) and not (Path(model).expanduser() / "tokenizer_config.json").exists()
+
+
+def run_of_checkpoint(model: str) -> Path | None:
+    """Return the run that a checkpoint belongs to; None if the name is of something else."""
+    folder = Path(model).expanduser().resolve()
+    inside = folder.parent.name == "checkpoints" and (folder / MANIFEST).is_file()
+    return folder.parent.parent if inside else None
 
 
 def exported(run: Path) -> Path:

@@ -170,7 +170,7 @@ def _local(config: EndpointConfig) -> tuple[Answers, Model, dict[str, Any]]:
     from recollect.serve.engine import Engine
     from recollect.serve.server import loaded
     from recollect.serve.service import Service
-    from recollect.serve.source import find_source
+    from recollect.train.source import find_source
 
     source = find_source(config.checkpoint)
     model = loaded(source, config)

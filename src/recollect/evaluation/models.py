@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.chat.chat import Model
-from recollect.config.starting import is_run, starting_point, trained
+from recollect.config.starting import is_run, run_of_checkpoint, starting_point, trained
 from recollect.errors import UserError
 from recollect.evaluation.options import EvalOptions, split_names
 from recollect.foreign import storable
@@ -94,29 +94,33 @@ def _served(url: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, 
 
 def _local(path: str, options: EvalOptions, sampling: Sampling) -> tuple[Model, dict[str, Any]]:
     try:
-        from recollect.models.model import load_model
         from recollect.models.tokenizer import check_folder
         from recollect.sampler.choice import open_sampler
+        from recollect.train.source import ModelSource, find_source
     except ImportError as error:
         raise UserError(
             f"a model folder needs torch and transformers ({error})",
             f"{install('local')}, or name a server with --model http://...",
         ) from error
     from recollect.chat.rendering import Renderer
-    from recollect.config.engine import ModelConfig
 
-    folder = check_folder(path, "model")
-    loaded = load_model(ModelConfig(str(folder), options.device, threads=options.threads))
+    of_run = False
+    if run_of_checkpoint(path):
+        source = find_source(path)
+    else:
+        folder = check_folder(path, "model")
+        place = folder.resolve()
+        of_run = place.name == "model" and is_run(str(place.parent))
+        source = ModelSource(place.name, folder)
+    loaded = source.load(options.device, options.threads)
     policy = open_sampler(loaded, options.cache_gib, drafts=options.drafts)
     window = min(loaded.window, options.window or loaded.window)
     model = Model(policy, Renderer(loaded.tokenizer), False, sampling, window)
-    place = folder.resolve()
-    of_run = place.name == "model" and is_run(str(place.parent))
     return model, {
-        "id": place.name,
+        "id": source.name,
         **({"run": place.parent.name} if of_run else {}),
         "folder": path,
-        "fingerprint": fingerprint(folder),
+        "fingerprint": fingerprint(source.checkpoint or source.folder),
         "window": window,
         "device": str(loaded.device),
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from recollect.agents.base import Agent
 from recollect.config.parts import agent_named
-from recollect.config.starting import is_trained, starting_point, trained
+from recollect.config.starting import is_trained, run_of_checkpoint, starting_point, trained
 from recollect.evaluation.models import Opened, open_models
 from recollect.evaluation.options import EvalOptions, choose_agents
 from recollect.files import plain
@@ -30,12 +30,14 @@ class Reader:
     def open(cls, options: EvalOptions, agent: str = "", settings: Sequence[str] = ()) -> Reader:
         """Open the model that is named, and the agent that reads with it.
 
-        Without a name, the agent is the one that a run has trained, else fold.
+        Without a name, the agent is that of the run whose model is named, else fold.
         """
         model, own = options.model, None
         if is_trained(model):
             config = trained(starting_point(model))
             model, own = config.model.path, config.agent
+        elif run := run_of_checkpoint(model):
+            own = starting_point(str(run)).agent
         chosen = agent_named(agent or "fold", own) if agent or not own else own
         if settings:
             named = [f"agent.{setting}" for setting in settings]

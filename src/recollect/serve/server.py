@@ -20,7 +20,7 @@ from recollect.serve.life import listening, until_signal
 from recollect.serve.listening import LOCAL_NAMES, bind, find_key, is_loopback
 from recollect.serve.service import Service
 from recollect.serve.settings import ServeConfig
-from recollect.serve.source import ModelSource, find_source
+from recollect.train.source import ModelSource, find_source
 
 
 @dataclass(frozen=True)

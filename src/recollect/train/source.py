@@ -1,4 +1,4 @@
-"""What a path to serve means: an exported model, a run, or a checkpoint inside a run."""
+"""What a path to a trained model means: an exported one, a run, or a checkpoint inside a run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ModelSource:
 
 
 def find_source(path: str) -> ModelSource:
-    """Find what there is to serve at a path; of a run, its newest checkpoint."""
+    """Find the model at a path; of a run, its newest checkpoint."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise UserError(
@@ -75,7 +75,7 @@ def _of_checkpoint(checkpoint: Path, run: Path, name: str) -> ModelSource:
     if not base.is_dir():
         raise UserError(
             f"{checkpoint} needs the model that its run began from, and {base} is not there",
-            "put that folder back, or serve the model that a finished run exports (RUN/model)",
+            "put that folder back, or name the model that a finished run exports (RUN/model)",
         )
     return ModelSource(name, base, checkpoint, lora)
 
