@@ -65,7 +65,11 @@ async def run(options: argparse.Namespace, name: str, command: Sequence[str]) ->
         if name == "killed" and not (options.out / name / "was_killed").exists():
             await kill_after_checkpoint(process, options.out / name)
             return await run(options, name, command)
-        status = await process.wait()
+        try:
+            status = await process.wait()
+        finally:
+            if process.returncode is None:  # we are asked to end
+                os.killpg(process.pid, signal.SIGKILL)
     seconds = time.perf_counter() - started
     print(f"{name}: status {status}, {seconds:.0f} s", flush=True)
     return status
@@ -204,4 +208,5 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # all runs end as well
     sys.exit(asyncio.run(main()))

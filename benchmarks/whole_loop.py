@@ -214,6 +214,7 @@ def planned(options: argparse.Namespace, shape: Shape) -> list[str]:
 
 def main() -> int:
     """Measure every way that fits, and print a table line by line."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run under way ends as well
     options = parse()
     shape = find_shape(str(options.model))
     if shape is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import time
@@ -94,3 +95,24 @@ def test_a_run_of_the_cluster_that_failed_is_not_taken_for_finished(tmp_path, mo
 
         monkeypatch.setattr(cluster_gpu, "one", one)
         assert asyncio.run(cluster_gpu.main()) == expected
+
+
+def test_a_run_on_the_cluster_ends_with_the_benchmark(tmp_path):
+    """Whoever asks the benchmark to end wants its GPU back."""
+    script = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    command = [sys.executable, "-c", f"import os, time; {script}"]
+
+    async def begin_and_end() -> None:
+        given = argparse.Namespace(out=tmp_path)
+        running = asyncio.create_task(cluster_gpu.run(given, "vllm", command))
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(begin_and_end())
+    pid = (tmp_path / "pid").read_text()
+    deadline = time.monotonic() + 20
+    while alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
