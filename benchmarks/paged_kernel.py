@@ -1,6 +1,7 @@
 """The sampler's kernels on a GPU beside plain torch: how far they are off, for odd shapes too.
 
-Then what a layer's attention takes where siblings begin alike: read for each, and read once.
+Then what a layer's attention takes where siblings begin alike: read for each, and read once; and
+what reading prompts takes, beside torch's own attention to the same numbers without pages.
 
     python benchmarks/paged_kernel.py
 
@@ -16,6 +17,8 @@ from functools import partial
 
 import numpy as np
 import torch
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
 
 from recollect.models.attention import Heads, masked_attention
 from recollect.sampler.paged_kernels import attend_runs, attend_tokens
@@ -61,6 +64,30 @@ SIBLINGS = (
     Siblings("135M, whole window", CASES[0], 64, 8, 7040, 160),
     Siblings("7B, chunk first", CASES[1], 8, 16, 5056, 1600),
     Siblings("7B, memory first", CASES[1], 8, 16, 64, 6592),
+)
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Prompts read at once, all alike: what is in the cache of each, and what is new."""
+
+    name: str
+    case: Case
+    count: int
+    cached: int
+    new: int
+
+    def flops(self) -> float:
+        """Count two products over what each new token sees."""
+        seen = self.new * (self.cached + (self.new + 1) / 2)
+        return 4.0 * self.case.width * self.case.q_heads * self.count * seen
+
+
+PROMPTS = (
+    Prompts("135M, fold", CASES[0], 1024, 896, 103),
+    Prompts("7B, long alone", CASES[1], 8, 0, 6000),
+    Prompts("7B, a turn with tools", CASES[1], 128, 2000, 70),
+    Prompts("7B, chunk first", CASES[1], 16, 5184, 1000),
 )
 
 
@@ -174,6 +201,37 @@ def time_siblings(some: Siblings, device: str) -> tuple[float, float, float]:
     return times[0], times[1], float((outs[0].float() - outs[1].float()).abs().max())
 
 
+def reading(
+    some: Prompts, device: str, dtype: torch.dtype
+) -> tuple[Callable[[], torch.Tensor], ...]:
+    """Return two ways to read prompts, as (N, Hq, D): from pages, and torch's own without pages."""
+    case, length = some.case, some.cached + some.new
+    held = -(-length // PAGE)
+    pages = torch.randperm(some.count * held, device=device).int()
+    shape = (some.count * held * PAGE, case.heads, case.width)
+    keys, values = (torch.randn(shape, device=device).to(dtype) for _ in range(2))
+    query = torch.randn(some.count * some.new, case.q_heads, case.width, device=device).to(dtype)
+    first = torch.arange(0, some.new, TILE, device=device)
+    number = torch.arange(some.count, device=device)
+    tiles = torch.stack([number.repeat_interleave(len(first)),
+                         (number[:, None] * some.new + first).flatten()])  # fmt: skip
+    runs = torch.stack([(number + 1) * some.new, torch.full_like(number, length), number * held])
+    heads = Heads(0, case.width**-0.5)
+    ours = partial(attend_runs, heads, query, keys, values, pages, tiles, runs, PAGE, TILE)
+    at = torch.arange(length, device=device)
+    place = pages.view(some.count, held).long()[:, at // PAGE] * PAGE + at % PAGE
+    q, k, v = (x.transpose(1, 2).contiguous() for x in (
+        query.view(some.count, some.new, case.q_heads, case.width), keys[place], values[place]
+    ))  # fmt: skip
+    seen = causal_lower_right(some.new, length)
+
+    def theirs() -> torch.Tensor:
+        out = scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
+        return out.transpose(1, 2).reshape(query.shape)
+
+    return ours, theirs
+
+
 def milliseconds(run: Callable[[], object], times: int = 50) -> float:
     """Return how long one call takes on a GPU, without what the host adds to each."""
     graph = torch.cuda.CUDAGraph()
@@ -223,6 +281,16 @@ def main() -> None:
         print(f"{some.name:22}{each:9.3f} ms{once:9.3f} ms{each / once:7.2f}x{off:10.1e}")
         print(f"figure | attention to siblings, {some.name} | {each / once:.2f}x | read for each")
         assert off < 0.05, "shared keys are off"
+    print(f"\n{'reading prompts':22}{'pages':>12}{'torch':>12}{'TFLOP/s':>10}")
+    for each in PROMPTS:
+        ours, theirs = reading(each, options.device, torch.bfloat16)
+        assert (ours().float() - theirs().float()).abs().max() < 0.05, "prompts are off"
+        took, beside = milliseconds(ours), milliseconds(theirs)
+        rate = each.flops() / took / 1e9
+        print(f"{each.name:22}{took:9.3f} ms{beside:9.3f} ms{rate:10.0f}")
+        print(
+            f"figure | attention of prompts, {each.name} | {took:.3f} ms | torch: {beside:.3f} ms"
+        )
 
 
 if __name__ == "__main__":

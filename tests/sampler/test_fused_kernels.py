@@ -15,6 +15,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is made, Triton's own too
 pytest.importorskip("triton")
 
+from benchmarks.paged_kernel import Case, Prompts, reading
 from recollect.models.attention import Heads
 from recollect.sampler import fused, fused_kernels, fused_parts, paged_kernels
 from recollect.sampler.fused_trial import layers_off
@@ -233,3 +234,10 @@ def test_every_token_can_be_drawn_and_none_that_cannot_be():
     counts = torch.bincount(tokens, minlength=size)
     assert counts[likely].tolist() == [40, 80, 120, 40, 80, 40]
     assert float(logprobs[0]) == pytest.approx(np.log(0.1), abs=1e-5)
+
+
+@pytest.mark.parametrize("cached, new", [(0, 130), (70, 50)])
+def test_prompts_are_read_from_pages_as_torch_reads_them_without(cached, new):
+    """What `benchmarks/paged_kernel.py` compares is the same attention."""
+    ours, theirs = reading(Prompts("", Case(4, 2, 16), 3, cached, new), DEVICE, WHOLE)
+    torch.testing.assert_close(ours(), theirs(), rtol=1e-4, atol=1e-5)
