@@ -23,8 +23,8 @@ from recollect.models.trie.pack import pack
 from recollect.policies.client import Endpoint
 from recollect.runs.checkpoints import write_checkpoint
 from recollect.serve.server import Serving
-from recollect.train.source import find_source
 from recollect.train import saved_model
+from recollect.train.source import find_source
 from recollect.train.trainer import Trainer
 from tests.support.served import served
 from tests.support.tiny import tiny_model
