@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from recollect.cli import main
 from recollect.config.stored import read_settings
 from recollect.runs.run import read_episodes, read_metrics
 from tests.support.own import own_folder
+from tests.support.warm import Warm
 
 SMALL = [
     *("--steps", "2", "--rollout.tasks", "2", "--rollout.n", "4", "--updates-per-step", "1"),
@@ -101,15 +100,15 @@ recollect.train("demo", agent=short, steps=1, **few)
 
 def test_a_script_may_ask_for_more_steps_and_its_earlier_version_is_kept(here):
     """A script that trains says for how many steps, too: it changes before it goes on."""
-    Path("script.py").write_text(SCRIPT)
-    command = [sys.executable, "script.py"]
-    paths = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run(command, check=True, capture_output=True, env=paths)
-    Path("script.py").write_text(SCRIPT.replace("steps=1", "steps=2"))
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=paths)
+    said = ""
+    for steps in (1, 2):
+        Path("script.py").write_text(SCRIPT.replace("steps=1", f"steps={steps}"))
+        done = Warm([], module=str(here / "script.py"))
+        said, errors = done.communicate()
+        assert done.returncode == 0, errors
     [kept] = Path("runs/demo").glob("code-*/script.py")
     assert kept.read_text() == SCRIPT
-    said = "".join(done.stdout.split())
+    said = "".join(said.split())
     assert f"script.pyhaschangedsincethisrunbegan:itwas{kept}" in said
     assert [row["step"] for row in read_metrics(Path("runs/demo"))] == [0, 1, 2]
 

@@ -59,7 +59,7 @@ def _wait(poll: Callable[[], int | None], timeout: float) -> int:
 
 
 class Warm:
-    """A started `recollect`; what tests need of `subprocess.Popen`."""
+    """A started `recollect`, another module or a script; what tests need of `subprocess.Popen`."""
 
     def __init__(
         self,
@@ -179,6 +179,10 @@ def _run(request: dict[str, Any]) -> int:
     sys.argv = [request["module"], *request["command"]]
     if request["module"] == "recollect":
         return main()
+    if (script := Path(request["module"])).suffix == ".py":
+        sys.path.insert(0, str(script.parent))
+        runpy.run_path(str(script), run_name="__main__")
+        return 0
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
     return 0
 
