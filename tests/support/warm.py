@@ -1,20 +1,20 @@
 """Starts `recollect` in processes of their own that need not import torch again.
 
-A process beside the tests imports what commands need, once; each start is a fork of it, with its
-own signals, output and exit. So is a server that such a command starts. Forks of one such process
-share Python's hash seed: a test that compares runs makes one of them `apart`, a fork of another
-process with another seed, or with `cold`, which starts Python from nothing.
+A process beside the tests imports what commands need, once for all that run them; each start is a
+fork of it, with its own signals, output and exit. So is a server that such a command starts. Forks
+of one such process share Python's hash seed: a test that compares runs makes one of them `apart`, a
+fork of another process with another seed, or with `cold`, which starts Python from nothing.
 """
 
 from __future__ import annotations
 
-import atexit
 import gc
 import json
 import os
 import runpy
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -115,27 +115,45 @@ class Warm:
 
 
 def _ask(request: dict[str, object], apart: bool) -> int | None:
-    server = _server(apart)
-    assert server.stdin and server.stdout
-    server.stdin.write(json.dumps(request) + "\n")
-    server.stdin.flush()
-    return json.loads(server.stdout.readline())
+    server, ends = _server(apart), time.monotonic() + 120
+    with socket.socket(socket.AF_UNIX) as asking:
+        while asking.connect_ex(_address(_owner(), apart)):
+            assert not server.poll() and time.monotonic() < ends, "no process beside the tests"
+            time.sleep(0.01)
+        with asking.makefile("rw") as line:
+            line.write(json.dumps(request) + "\n")
+            line.flush()
+            return json.loads(line.readline())
+
+
+def _owner() -> int:
+    """Return the process with which the one beside the tests ends: that of all workers."""
+    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+
+
+def _address(owner: int, apart: bool) -> str:
+    """Return a name without a file; two processes cannot both have it."""
+    return f"\0recollect-warm-{owner}-{apart:d}"
 
 
 @cache
-def _server(apart: bool = False) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-m", "tests.support.warm"]
+def _server(apart: bool) -> subprocess.Popen[bytes]:
+    """Start the process beside the tests; it ends at once if another worker has started it."""
+    command = [sys.executable, "-m", "tests.support.warm", str(_owner()), f"{apart:d}"]
     seed = {"PYTHONHASHSEED": "random" if not apart else "7"}
-    server = subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, text=True, env=_environment() | seed
-    )
-    atexit.register(server.kill)
-    return server
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=null, stdout=null, env=_environment() | seed)
 
 
 def _serve() -> int:
     """Fork for every command that comes, and say how forks ended."""
+    owner, apart = map(int, sys.argv[1:])
+    ended, asked = os.pidfd_open(owner), socket.socket(socket.AF_UNIX)
+    try:
+        asked.bind(_address(owner, bool(apart)))
+    except OSError:
+        return 0  # another worker was first
+    asked.listen(64)
     gc.disable()  # all that is imported stays
     import torch
     import transformers.models.llama.modeling_llama  # noqa: F401
@@ -156,15 +174,19 @@ def _serve() -> int:
     gc.freeze()  # forks need not look through it
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "status" in request:
-            answer = os.waitstatus_to_exitcode(os.waitpid(request["status"], 0)[1])
-        else:
-            answer = os.fork()
-            if not answer:
-                return _run(request)
-        print(json.dumps(answer), flush=True)
+    while ended not in select.select([asked, ended], [], [])[0]:
+        asking = asked.accept()[0]
+        with asking, asking.makefile("rw") as line:
+            request = json.loads(line.readline())
+            if "status" in request:
+                answer = os.waitstatus_to_exitcode(os.waitpid(request["status"], 0)[1])
+            else:
+                answer = os.fork()
+                if not answer:
+                    for descriptor in (asking.detach(), asked.detach(), ended):
+                        os.close(descriptor)
+                    return _run(request)
+            line.write(json.dumps(answer) + "\n")
     return 0
 
 
