@@ -80,8 +80,11 @@ class Live:
     def bm25(self, query: str, top_k: int) -> Ranking:
         """Rank the allowed entries that share a word with the query."""
         asked = Counter(words(query))
-        lengths = np.concatenate([self.corpus.lengths, self.edits.lengths()])
+        own = self.edits.lengths()  # this also finds the words that were written last
         places, counts, sizes = self._matches(asked)
+        if not len(places):
+            return []
+        lengths = np.concatenate([self.corpus.lengths, own])
         n = max(1, int(np.count_nonzero(self.live)))
         mean = max(1, int(lengths[self.live].sum(dtype=np.int64))) / n
         upto = np.concatenate([[0], np.cumsum(self.live[places])])  # live matches before each
