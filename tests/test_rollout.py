@@ -152,7 +152,8 @@ class Meddling:
 
         self.trained.append(chats.models["memory"].trainable)
         await chats.open("memory").say(user("?"), max_tokens=3)
-        chats.models["memory"] = replace(chats.models["memory"], trainable=False)
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            chats.models["memory"] = replace(chats.models["memory"], trainable=False)
         task.meta["days"][0][0].append("mine")
         return [Any("no")]
 

@@ -7,7 +7,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -19,6 +18,7 @@ from recollect.agents.base import (
     kept_ops,
     open_memory,
     part_name,
+    said_in,
     sees_answers,
 )
 from recollect.chat.chat import Chats, Model
@@ -132,22 +132,19 @@ class Rollout:
         It replays contexts of another episode and continues from there.
         """
         started = time.perf_counter()
-        asked = len(task.questions)
         chats = Chats(
-            dict(self.models),  # an agent that changes them changes its own
+            self.models,
             (*key, task.id, rollout),
             replayed=replayed,
-            questions=asked,
+            questions=len(task.questions),
             readings=self._readings,
         )
-        episode = Episode(task, rollout, chats.contexts, forked=len(replayed))
+        episode = Episode(task, rollout, forked=len(replayed))
         deadline = Deadline(self.timeout)
         learns = any(model.trainable for model in self.models.values())
         try:
             await deadline.run(self._run(episode, chats), patient=learns)
         except (BoundaryError, OutOfTime) as error:
-            if not episode.answers:
-                chats.settle(len(task.questions), failed=True)
             episode.failure = _failure(error, deadline, finished=bool(episode.answers))
         episode.seconds = time.perf_counter() - started
         return episode
@@ -162,20 +159,34 @@ class Rollout:
             memory.writer = lambda: chats.spoken
         episode.namespace = getattr(memory, "namespace", "")  # of a trial of a shared base
         try:
-            with boundary("agent"):
-                answers = await self._answers(task, chats, memory)
-                episode.answers = checked_answers(self.agent, answers, len(episode.task.questions))
-            chats.settle(len(episode.task.questions))
+            await self._play(episode, task, chats, memory)
             with boundary("reward"):
                 score = await self.reward(episode, memory)
         finally:
-            with boundary("memory"), closing(memory):
+            with boundary("memory"):
+                memory.close()
+        with boundary("reward"):
+            _enter(episode, score)
+
+    async def _play(self, episode: Episode, task: Task, chats: Chats, memory: Memory) -> None:
+        """Run the agent, and keep what it did, before anybody else sees the episode."""
+        asked, answers = len(episode.task.questions), None
+        try:
+            with boundary("agent"):
+                found = await self._answers(task, chats, memory)
+                answers = checked_answers(self.agent, found, asked)
+        finally:
+            chats.end()
+            chats.settle(asked, failed=answers is None)
+            episode.contexts = chats.kept
+            with boundary("memory"):
                 episode.ops, odd = kept_ops(self.agent, memory)
+        with boundary("agent"):
+            said_in(chats, self.agent)
         with boundary("memory"):
             if odd is not None:
                 raise odd
-        with boundary("reward"):
-            _enter(episode, score)
+        episode.answers = answers
 
     async def _answers(self, task: Task, chats: Chats, memory: Memory) -> list[str]:
         """Run the agent; what would end the whole run is its own mistake."""

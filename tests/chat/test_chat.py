@@ -66,10 +66,10 @@ def test_a_context_is_prompts_and_sampled_tokens_and_only_grows(turns):
     context = chat.context
     assert len(context.turns) == len(turns)
     for (prompt, _), turn, answer in zip(policy.asked, context.turns, answers, strict=True):
-        assert context.ids[: turn.start] == prompt
+        assert [*context.ids[: turn.start]] == prompt
         assert tuple(context.ids[turn.start : turn.end]) == turn.token_ids == answer.token_ids
         assert turn.logprobs == answer.logprobs and turn.stop_reason == answer.stop_reason
-    assert context.ids == [*policy.asked[-1][0], *answers[-1].token_ids]
+    assert context.ids == (*policy.asked[-1][0], *answers[-1].token_ids)
     for (earlier, _), (later, _) in zip(policy.asked, policy.asked[1:], strict=False):
         assert later[: len(earlier)] == earlier
 
@@ -103,7 +103,7 @@ def test_a_reply_without_end_token_gets_one_unsampled(sampled, closed):
     talk(chat, "x", "y")
     first, second = chat.context.turns
     between = chat.context.ids[first.end : second.start]
-    assert between == Renderer(tokenizer).suffix([user("y")], closed=closed)
+    assert [*between] == Renderer(tokenizer).suffix([user("y")], closed=closed)
     assert (between[0] == END) is not closed
     assert first.token_ids == tuple(sampled)
 
@@ -261,7 +261,7 @@ def test_a_failing_policy_leaves_the_context_as_it_was():
     with pytest.raises(BoundaryError) as caught:
         talk(chat, "x")
     assert caught.value.failure.boundary == "policy"
-    assert chat.context.ids == [] and chat.context.turns == []
+    assert chat.context.ids == () and chat.context.turns == []
 
 
 def test_ids_outside_the_vocabulary_fail_at_rendering():

@@ -287,6 +287,63 @@ def test_an_agent_that_ends_python_fails_its_episode_and_a_metric_is_named(here,
     assert "Traceback" not in shown.out + shown.err and "asyncio" not in shown.out + shown.err
 
 
+HIDES = """
+from recollect.types import Sampling
+
+class Hiding:
+    async def run(self, task, chats, memory):
+        answers = []
+        for question in task.questions:
+            chat = chats.open()
+            answers.append((await chat.say(question.text)).text)
+            if self.odd(task):
+                chat.context.turns.clear()
+        return answers
+
+    def odd(self, task):
+        return not task.id.endswith("0")
+
+class Always(Hiding):
+    def odd(self, task):
+        return True
+
+class Beside(Hiding):
+    async def run(self, task, chats, memory):
+        if not self.odd(task):
+            return await super().run(task, chats, memory)
+        policy = chats.models["answer"].policy
+        said = [{"role": "user", "content": question.text} for question in task.questions]
+        return [(await policy.reply([one], (), Sampling())).content for one in said]
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_agent_that_hides_its_calls_pays_for_them_and_fails(here, capsys, workers):
+    """Every call is in the costs, and nobody says that the model was never asked."""
+    Path("hides.py").write_text(HIDES)
+    with chat_server(lambda _text: "e1") as server:
+        words = ["eval", "--tasks", "mine:Chess", "--n", "4", "--workers", workers]
+        words += ["--model", server.url, "--no-closed-book", "--out", "out", "--agents"]
+        assert main([*words, "hides:Always"]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "hides.py:5: OwnMistake: the agent Always changed what was said in" in said
+        assert "(in a trial episode)" in said
+        assert main([*words, "hides:Hiding,hides:Beside"]) == 0
+    assert "never asked the model" not in capsys.readouterr().out
+    episodes = list(read_episodes(Path("out")))
+    for name, says in ("Hiding", "changed what was said in"), ("Beside", "beside its chats"):
+        own = [episode for episode in episodes if episode["agent"] == f"hides:{name}"]
+        failed = [episode["failure"] for episode in own if episode["failure"]]
+        assert len(own) == 4 and len(failed) == 3
+        assert all(one["fault"] == "agent" and says in one["message"] for one in failed)
+        turns = [turn for e in own for context in e["contexts"] for turn in context["turns"]]
+        assert len(turns) == sum(len(e["questions"]) for e in own)
+        [cell] = [cell for cell in load(Path("out")).cells if cell.agent == f"hides:{name}"]
+        assert cell.cost.calls == len(turns)
+        assert cell.cost.answer_read == sum(read for read, _written, *_rest in turns) > 0
+        assert cell.cost.answer_written == sum(written for _read, written, *_rest in turns) > 0
+
+
 def test_an_edited_file_is_not_taken_for_the_copy_of_a_run_beside_it(here, capsys):
     small = ["--steps", "1", "--rollout.tasks", "2", "--rollout.n", "2", "--val.lengths", "1"]
     small += ["--val.tasks", "2", "--val.length-tasks", "2", "--updates-per-step", "1"]

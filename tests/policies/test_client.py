@@ -57,9 +57,9 @@ def test_the_server_receives_what_was_rendered_and_what_it_returns_is_stored():
     asked = server.asked[-2:]
     assert [r.text for r in replies] == ["th hello"] * 2
     assert asked[0]["prompt"] == Renderer(TOKENIZER).opening([user("first")])
-    assert asked[1]["prompt"] == context.ids[: context.turns[1].start]
+    assert asked[1]["prompt"] == [*context.ids[: context.turns[1].start]]
     for turn, request in zip(context.turns, asked, strict=True):
-        assert context.ids[: turn.start] == request["prompt"]
+        assert [*context.ids[: turn.start]] == request["prompt"]
         assert list(turn.token_ids) == hello([], {}) and TH not in turn.token_ids
         assert turn.logprobs == tuple(-0.25 * (i % 5) for i in range(9))
     assert context.exact and not context.trainable

@@ -26,7 +26,7 @@ from recollect.memory.text import TextMemory
 from recollect.policies.client import Endpoint
 from recollect.tasks.base import GOLD
 from recollect.tasks.files.lazy import Lazy
-from recollect.types import MemoryOp, Task
+from recollect.types import Context, MemoryOp, Task
 
 T = TypeVar("T")
 MEMORY = ("ops", "snapshot", "fork", "close")
@@ -230,6 +230,13 @@ def checked_answers(agent: Agent, answers: Any, questions: int) -> list[str]:
     if wrong:
         raise OwnMistake(f"the agent {part_name(agent)} returned {wrong}", place_of_agent(agent))
     return [str.__str__(answer) for answer in answers]  # a class of texts could say it is any
+
+
+def said_in(chats: Chats, agent: Agent) -> list[Context]:
+    """Return what an agent's chats said; refuse an agent that changed it, or asked beside them."""
+    if changed := chats.changed:
+        raise OwnMistake(f"the agent {part_name(agent)} {changed}", place_of_agent(agent))
+    return chats.kept
 
 
 def part_name(part: object) -> str:

@@ -1,19 +1,21 @@
 """Chats: growing contexts over policies, opened by role; token-exact wherever tokens are known.
 
 `Chats` is what an agent is given: a routing table from role to model, and the record of every
-context opened in one episode.
+context opened in one episode. What it shows of them is not what is trained or paid for: see `said`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakValueDictionary
 
 from recollect.chat.messages import Dialogue
 from recollect.chat.policy import Policy, Speaker
 from recollect.chat.rendering import Message, Renderer, user
+from recollect.chat.said import BESIDE, Beside, Said, WatchedPolicy, WatchedSpeaker
 from recollect.concurrency.deadlines import hold, replying, time_is_over, waiting
 from recollect.errors import AgentError, UserError, boundary
 from recollect.seeds import Key, derive
@@ -66,11 +68,10 @@ class ContextFull(AgentError):
 class Chats:
     """Open chats by role; keep every context in the order it was opened."""
 
-    models: Mapping[str, Model]
+    _models: Mapping[str, Model]
     key: Key
     """(seed, step, task, rollout): with context and turn numbers it seeds every draw."""
-    contexts: list[Context] = field(default_factory=list)
-    replayed: Sequence[Context] = ()
+    replayed: InitVar[Sequence[Context]] = ()
     """What was said in the first contexts: it is replayed, not sampled, and is not trained."""
     spoken: str = ""
     """The label of the context that replied last."""
@@ -79,7 +80,45 @@ class Chats:
     readings: WeakValueDictionary[Hashable, Any] = field(default_factory=WeakValueDictionary)
     """What episodes of one rollout make of their texts once for all of them, without any chance in
     it; kept while one of them uses it."""
-    _unplaced: list[Context] = field(default_factory=list)
+    _said: list[Said] = field(default_factory=list, init=False, repr=False)
+    _beside: Beside = field(default_factory=Beside, init=False, repr=False)
+    _unplaced: list[Said] = field(default_factory=list, init=False, repr=False)
+    _shown: dict[str, Model] = field(default_factory=dict, init=False, repr=False)
+    """Models as agents see them."""
+
+    def __post_init__(self, replayed: Sequence[Context]) -> None:
+        self._replayed = replayed
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        """By role, to look at; what is asked of them beside the chats is noted."""
+        return MappingProxyType({role: self.model(role) for role in self._models})
+
+    @property
+    def contexts(self) -> tuple[Context, ...]:
+        """All contexts, to look at."""
+        return tuple(said.shown for said in self._said)
+
+    @property
+    def kept(self) -> list[Context]:
+        """All contexts as they were sampled, whatever became of those that are shown, and what was
+        asked beside them."""
+        return [*(said.context for said in self._said), *self._beside.contexts]
+
+    @property
+    def changed(self) -> str:
+        """What an agent changed of its contexts, or asked beside them, in words."""
+        if count := len(self._beside.contexts):
+            times = f"{count} time{'s' * (count != 1)}"
+            return f"asked a model {times} {BESIDE}: ask in `chats.open(role)`, with `say`"
+        names = [said.shown.label for said in self._said if said.changed]
+        if names:
+            return f"changed what was said in {names[0]!s:.80}: copy it"
+        return ""
+
+    def end(self) -> None:
+        """Let nothing more be opened or said; a reply that comes later is in no context."""
+        self._beside.ended = True
 
     def open(
         self,
@@ -96,24 +135,27 @@ class Chats:
         one has its role as stratum, and role and number as label. `settle` says what happens to
         contexts of role `answer` that name no question.
         """
-        model = self.model(role)
+        self._beside.check()
+        model = self._real(role)
         known = None if self.questions is None else range(self.questions)
         if question is not None and known is not None and question not in known:
             has = f"{len(known)} question{'s' * (len(known) != 1)}"
             raise IndexError(f"question is {question}: the task has {has}, counted from 0")
         name = f"question {question + 1}" if question is not None else ""
         if unplaced := not (label or stratum or name):
-            label = f"{role} {1 + sum(context.role == role for context in self.contexts)}"
+            label = f"{role} {1 + sum(said.role == role for said in self._said)}"
         label = label or name
         stratum = stratum or name or role
-        number = len(self.contexts)
-        replayed = self.replayed[number] if number < len(self.replayed) else None
+        number = len(self._said)
+        replayed = self._replayed[number] if number < len(self._replayed) else None
         learns = model.trainable and replayed is None
         context = Context(role, stratum, learns, question=question, label=label, exact=model.exact)
-        self.contexts.append(context)
-        self._unplaced += [context] if unplaced else []
-        own = model.trainable or not any(other.trainable for other in self.models.values())
-        return Chat(model, context, (*self.key, number), tuple(tools), replayed, own, self)
+        said = Said(context)
+        self._said.append(said)
+        self._unplaced += [said] if unplaced else []
+        own = model.trainable or not any(other.trainable for other in self._models.values())
+        key = (*self.key, number)
+        return Chat(model, said, key, tuple(tools), replayed, own, self)
 
     def settle(self, questions: int, failed: bool = False) -> None:
         """Match contexts to questions, once an agent has answered or failed.
@@ -123,8 +165,8 @@ class Chats:
         question's score and is compared with the same question's contexts in sibling episodes.
         Otherwise they earn the episode's reward. An agent that failed may have opened fewer.
         """
-        answering = [context for context in self._unplaced if context.role == "answer"]
-        named = any(context.question is not None for context in self.contexts)
+        answering = [said.shown for said in self._unplaced if said.role == "answer"]
+        named = any(said.shown.question is not None for said in self._said)
         if named or len(answering) > questions or (len(answering) < questions and not failed):
             return
         for i, context in enumerate(answering):
@@ -132,41 +174,63 @@ class Chats:
             context.label = context.stratum = f"question {i + 1}"
 
     def model(self, role: str) -> Model:
-        """Return who speaks in `role`."""
-        if role not in self.models:
-            known = ", ".join(self.models)
+        """Return who speaks in `role`, to look at."""
+        if role not in self._shown:
+            model = self._real(role)
+            self._shown[role] = replace(model, policy=self._watched(role, model))
+        return self._shown[role]
+
+    def _real(self, role: str) -> Model:
+        if role not in self._models:
+            known = ", ".join(self._models)
             raise UserError(
                 f"there is no model for the role {role!r}", f"open a chat in one that has: {known}"
             )
-        return self.models[role]
+        return self._models[role]
+
+    def _watched(self, role: str, model: Model) -> Policy | Speaker:
+        if isinstance(model.policy, Speaker):
+            encode = model.renderer.tokenizer.encode
+            return WatchedSpeaker(model.policy, role, self._beside, encode)
+        return WatchedPolicy(model.policy, role, self._beside)
 
 
 @dataclass
 class Chat:
     """One growing context. `say` is the only way to extend it."""
 
-    model: Model
-    context: Context
+    _model: Model
+    _said: Said
     key: Key
     tools: tuple[Any, ...] = ()
-    replayed: Context | None = None
+    _replayed: Context | None = None
     """What was said in this context before, if it is a replay."""
-    own: bool = True
+    _own: bool = True
     """Whether the model is the agent's own: one that learns, or any where none does."""
-    chats: Chats | None = field(default=None, repr=False)
+    _chats: Chats | None = field(default=None, repr=False)
     _dialogue: Dialogue = field(default_factory=Dialogue)
+
+    @property
+    def model(self) -> Model:
+        """Who speaks, to look at."""
+        return self._model if self._chats is None else self._chats.model(self._said.role)
+
+    @property
+    def context(self) -> Context:
+        """The context so far, as it is shown: counts may be written into it."""
+        return self._said.shown
 
     @property
     def room(self) -> int:
         """Tokens left in the window."""
-        return self.model.window - len(self.context.ids)
+        return self._model.window - len(self._said.ids)
 
     def render(self, *messages: Message) -> list[int]:
         """Return the tokens that saying `messages` would add before the reply."""
-        renderer = self.model.renderer
-        if not self.context.turns:
+        renderer = self._model.renderer
+        if not self._said.turns:
             return renderer.opening(messages, self.tools)
-        last = self.context.turns[-1]
+        last = self._said.turns[-1]
         ended = bool(last.token_ids) and last.token_ids[-1] in renderer.tokenizer.end_ids
         return renderer.suffix(messages, self.tools, closed=ended)
 
@@ -180,76 +244,77 @@ class Chat:
 
         The reply ends behind any text of `stop`.
         """
-        messages = tuple(map(_message, said))
-        if not messages and not self.context.turns:
+        messages, past = tuple(map(_message, said)), self._said
+        if not messages and not past.turns:
             raise TypeError("say needs a text: a chat cannot begin with a reply")
         if max_tokens is not None and not hasattr(max_tokens, "__index__"):
             raise TypeError(f"max_tokens is {max_tokens!r}, not a whole number")
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"max_tokens is {max_tokens}: a reply has at least 1")
+        if self._chats is not None:
+            self._chats._beside.check()
         with boundary("render"):
             ids = self.render(*messages)
         room = self.room - len(ids)
         if room < 1:
             raise ContextFull(
-                f"{self.context.label or self.context.role}: {len(self.context.ids) + len(ids)}"
-                f" prompt tokens fill the window of {self.model.window}"
+                f"{self.context.label or self.context.role}: {len(past.ids) + len(ids)}"
+                f" prompt tokens fill the window of {self._model.window}"
             )
-        number = len(self.context.turns)
-        default = self.model.sampling
+        number = len(past.turns)
+        default = self._model.sampling
         own: dict[str, Any] = {
             "max_tokens": int(min(room, default.max_tokens if max_tokens is None else max_tokens)),
             "stop": tuple(filter(None, [stop] if isinstance(stop, str) else stop)) or default.stop,
             "seed": derive(*self.key, number),
         }
         sampling = Sampling(**(vars(default) | own))  # dataclasses.replace takes longer
-        prompt = [*self.context.ids, *ids]
+        prompt = past.ids + tuple(ids)  # which copies less than a display
         if time_is_over():
             await hold()
         # The turn is noted before the reply counts as come: it is kept even if time is over then.
-        with replying() if self.own else waiting():
+        with replying() if self._own else waiting():
             turn, text = await self._next_turn(prompt, messages, sampling)
-            if len(self.context.turns) != number:
+            if len(past.turns) != number:
                 raise RuntimeError("a chat was spoken to twice at once: open one chat for each")
-            self.context.ids[:] = [*prompt, *turn.token_ids]
-            self.context.turns.append(turn)
+            past.add(prompt, turn)
         if time_is_over():
             await hold()
-        if self.chats is not None:
-            self.chats.spoken = self.context.label
+        if self._chats is not None:
+            self._chats.spoken = self.context.label
         return Reply(text, self._without_end(turn.token_ids), turn.stop_reason)
 
     async def _next_turn(
-        self, prompt: list[int], messages: Sequence[Message], sampling: Sampling
+        self, prompt: tuple[int, ...], messages: Sequence[Message], sampling: Sampling
     ) -> tuple[Turn, str]:
-        if self.replayed:
+        if self._replayed:
             with boundary("replay"):
-                return self._replay(self.replayed, prompt)
+                return self._replay(self._replayed, prompt)
         with boundary("policy"):
             return await self._continued(prompt, messages, sampling)
 
-    def _replay(self, replayed: Context, prompt: list[int]) -> tuple[Turn, str]:
+    def _replay(self, replayed: Context, prompt: tuple[int, ...]) -> tuple[Turn, str]:
         """Return the turn that followed this prompt before."""
-        number = len(self.context.turns)
+        number = len(self._said.turns)
         turn = replayed.turns[number] if number < len(replayed.turns) else None
-        if turn is None or replayed.ids[: turn.start] != prompt:
+        if turn is None or tuple(replayed.ids[: turn.start]) != prompt:
             raise RuntimeError(
                 f"{replayed.label or replayed.role}: given the same replies, the agent continued"
                 " differently"
             )
-        return turn, self.model.renderer.tokenizer.decode(self._without_end(turn.token_ids))
+        return turn, self._model.renderer.tokenizer.decode(self._without_end(turn.token_ids))
 
     async def _continued(
-        self, prompt: list[int], messages: Sequence[Message], sampling: Sampling
+        self, prompt: tuple[int, ...], messages: Sequence[Message], sampling: Sampling
     ) -> tuple[Turn, str]:
         """Ask the model: by tokens, or with the messages so far if it takes no tokens."""
-        policy, renderer = self.model.policy, self.model.renderer
+        policy, renderer = self._model.policy, self._model.renderer
         tokenizer = renderer.tokenizer
         if not isinstance(policy, Speaker):
             sampled = await policy.sample(prompt, sampling)
             text = tokenizer.decode(self._without_end(sampled.token_ids))
-            turn = Turn(len(prompt), sampled.token_ids, sampled.logprobs, sampled.stop_reason)
-            return turn, text
+            ids, logprobs = tuple(sampled.token_ids), tuple(sampled.logprobs)
+            return Turn(len(prompt), ids, logprobs, sampled.stop_reason), text
         sent = self._dialogue.followed_by(messages, renderer)
         spoken = await policy.reply(sent, self.tools, sampling)
         self._dialogue.add(sent, spoken)
@@ -258,7 +323,7 @@ class Chat:
         return Turn(len(prompt), ids, (), spoken.stop_reason), spoken.text
 
     def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        ends = self.model.renderer.tokenizer.end_ids
+        ends = self._model.renderer.tokenizer.end_ids
         while ids and ids[-1] in ends:
             ids = ids[:-1]
         return ids

@@ -208,7 +208,7 @@ class DeclaresForm(Protocol):
     hf: Any
 
 
-def _read_declared(hf: Any, ids: tuple[int, ...], prompt: list[int], tools: Any) -> Parsed:
+def _read_declared(hf: Any, ids: tuple[int, ...], prompt: Sequence[int], tools: Any) -> Parsed:
     if "tools" not in inspect.signature(hf.parse_response).parameters:
         raise UserError(
             "the tokenizer declares a form of tool calls that this transformers cannot read",

@@ -20,6 +20,7 @@ from recollect.agents.base import (
     is_ours,
     open_memory,
     part_name,
+    said_in,
 )
 from recollect.agents.reading import UNKNOWN_PROBLEM, tokenizer_of
 from recollect.chat.chat import Chats, Model
@@ -247,7 +248,8 @@ class Keeper:
         memory = held.fork()
         chats = self._chats("answer", task.id)
         answers = await self.agent.run(task, chats, memory)
-        return checked_answers(self.agent, answers, len(questions)), Cost.of(chats.contexts)
+        checked = checked_answers(self.agent, answers, len(questions))
+        return checked, Cost.of(said_in(chats, self.agent))
 
     async def _step(
         self, window: Window, states: Sequence[str], known: tuple[Question, ...], memory: Memory
@@ -263,10 +265,11 @@ class Keeper:
             else:  # it can only answer as well
                 asked = known or (Question(UNKNOWN_PROBLEM, ()),)
                 await self.agent.run(Task(after, task.chunks, asked), chats, memory)
+            said = said_in(chats, self.agent)
         ops = [[op.kind, op.data, op.label] for op in memory.ops[edits:]]
         record = {"before": before, "items": window.items, "tokens": window.tokens, "ops": ops}
         await apart(lambda: self.shelf.save(after, record))
-        return chats.contexts
+        return said
 
     def _restored(self, states: Sequence[str], before: Kept | None = None) -> Memory:
         """Return the memory of a state: its edits are carried out again."""

@@ -11,6 +11,7 @@ from typing import Any
 from recollect.chat.chat import Chat, Model, Reply
 from recollect.chat.policy import Policy
 from recollect.chat.rendering import Renderer
+from recollect.chat.said import Said
 from recollect.chat.tool_calls import CLOSE, OPEN, parse_reply
 from recollect.chat.tools import Call
 from recollect.models.tokenizer import HFTokenizer
@@ -56,8 +57,8 @@ class ToolReader:
         """
         ids = completion.token_ids
         turn = Turn(len(self.prompt_ids), ids, completion.logprobs, completion.stop_reason)
-        context = Context("assistant", ids=[*self.prompt_ids, *ids], turns=[turn])
-        chat = Chat(Model(self.policy, Renderer(self.tokenizer)), context, (), tuple(self.schemas))
+        said = Said(Context("assistant", ids=[*self.prompt_ids, *ids], turns=[turn]))
+        chat = Chat(Model(self.policy, Renderer(self.tokenizer)), said, (), tuple(self.schemas))
         parsed = parse_reply(chat, Reply(text, ids, completion.stop_reason))
         calls = [call for call in parsed.calls if isinstance(call, Call)]
         if not calls or len(calls) < len(parsed.calls):
