@@ -371,6 +371,17 @@ class Renewed(TextMemory):
         self._own = [*self._own, MemoryOp("note", {"text": text})]
 
 
+def test_what_a_reward_writes_into_the_memory_is_not_stored():
+    class Writing(Word):
+        async def __call__(self, episode, memory) -> Score:
+            memory.text = "mine"
+            memory.ops.clear()
+            return await super().__call__(episode, memory)
+
+    [[episode]] = run(rollout(reward=Writing()), "a", 1)
+    assert episode.ok and [op.data["text"] for op in episode.ops] == ["The word is a."]
+
+
 def test_edits_are_stored_as_they_are_at_the_end():
     class Agent(OneShot):
         def new_memory(self, task: Task) -> Renewed:

@@ -15,7 +15,7 @@ from recollect.memory.text import TextMemory
 from recollect.metrics import find_metric, find_score, share_of
 from recollect.rewards.base import Score
 from recollect.rewards.function import WithAnswers, as_reward
-from recollect.types import Context, Episode, Question, Task
+from recollect.types import Context, Episode, MemoryOp, Question, Task, Turn
 
 TASK = Task("t", ("A text.",), (Question("Who?", ("Ann",)), Question("Where?", ("Rome",))))
 
@@ -91,76 +91,99 @@ def test_sums_of_floats_may_go_a_hair_beyond_a_share():
     assert (score.parts, score.answers) == ({"answer": 1.0}, [1.0, 0.0])
 
 
-def test_a_reward_cannot_write_the_answers_that_are_measured():
-    seen = []
-
-    def cheat(episode: Episode, memory: Any) -> float:
-        seen.append(episode)
-        episode.answers[:] = [question.answers[0] for question in episode.task.questions]
-        return 1.0
-
-    with pytest.raises(OwnMistake, match="changed the answers or the task, which are measured"):
-        scored(cheat)
-    assert seen[0].answers == ["Ann", "Oslo"]
+TURN = Turn(1, (7, 8), (-0.5, -0.25), "stop")
+OP = MemoryOp("note", {"text": "a", "tags": ["x"]}, "chunk 1")
 
 
-def test_a_reward_cannot_change_what_is_asked_or_trained():
-    seen = []
-
-    def easier(episode: Episode, memory: Any) -> float:
-        seen.append(episode)
-        episode.task = replace(episode.task, questions=(Question("Who?", ("Ann",)),) * 2)
-        return 1.0
-
-    def shorter(episode: Episode, memory: Any) -> float:
-        episode.contexts.pop()
-        return 1.0
-
-    with pytest.raises(OwnMistake, match="changed the answers or the task"):
-        scored(easier)
-    assert seen[0].task is TASK
-    with pytest.raises(OwnMistake, match="changed the list of contexts, which are trained"):
-        scored(shorter)
+def writes_answers(episode: Episode, memory: Any) -> None:
+    episode.answers[:] = [question.answers[0] for question in episode.task.questions]
 
 
-def swaps(episode: Episode) -> None:
-    episode.contexts.pop()  # an equal one may come to lie at the same address
-    episode.contexts.append(Context("answer", "question 2", True))
+def asks_easier(episode: Episode, memory: Any) -> None:
+    episode.task = replace(episode.task, questions=(Question("Who?", ("Ann",)),) * 2)
 
 
-def takes_all(episode: Episode) -> None:
+def writes_meta(episode: Episode, memory: Any) -> None:
+    episode.task.meta["days"][0]["of"].append("mine")
+
+
+def empties_chunks(episode: Episode, memory: Any) -> None:
+    episode.task.chunks.clear()  # type: ignore[attr-defined]
+
+
+def swaps(episode: Episode, memory: Any) -> None:
+    episode.contexts.pop()
+    episode.contexts.append(Context("answer", "other", True))
+
+
+def takes_all(episode: Episode, memory: Any) -> None:
     kept: Any = None
     episode.task = episode.answers = episode.contexts = kept
 
 
-def spoils(episode: Episode) -> None:
-    episode.answers[:] = ["Ann", "Rome"]
-    episode.task = replace(episode.task, questions=())
-    episode.contexts.reverse()
+def hides_a_context(episode: Episode, memory: Any) -> None:
+    episode.contexts[0].trainable = False
+
+
+def forgets_turns(episode: Episode, memory: Any) -> None:
+    episode.contexts[0].turns.clear()
+
+
+def writes_tokens(episode: Episode, memory: Any) -> None:
+    episode.contexts[0].ids = (1, 7, 9)
+
+
+def writes_logprobs(episode: Episode, memory: Any) -> None:
+    vars(episode.contexts[0].turns[0])["logprobs"] = (0.0, 0.0)
+
+
+def counts(episode: Episode, memory: Any) -> None:
+    episode.contexts[0].counts["ok"] = 9
+
+
+def writes_edits(episode: Episode, memory: Any) -> None:
+    memory.ops[0].data["tags"].append("y")
+
+
+def forgets_edits(episode: Episode, memory: Any) -> None:
+    episode.ops.clear()
+
+
+def spoils(episode: Episode, memory: Any) -> None:
+    for change in (writes_answers, writes_meta, hides_a_context, forgets_turns, writes_edits):
+        change(episode, memory)
     raise OSError("the judge is gone")
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "says"),
+    ("change", "says"),
     [
-        (swaps, OwnMistake, "changed the list of contexts"),
-        (takes_all, OwnMistake, "changed the answers or the task"),
-        (spoils, OSError, "the judge is gone"),
+        *((change, "changed the answers or the task, which are measured") for change in
+          (writes_answers, asks_easier, writes_meta, empties_chunks, takes_all)),
+        *((change, "changed the list of contexts, which are trained") for change in
+          (swaps, hides_a_context, forgets_turns, writes_tokens, writes_logprobs, counts)),
+        *((change, "changed the edits of the memory") for change in (writes_edits, forgets_edits)),
+        (spoils, "the judge is gone"),
     ],
-)
-def test_whatever_a_reward_does_the_episode_is_stored_as_it_was(change, error, says):
-    contexts = [Context("answer", f"question {i}", True) for i in (1, 2)]
-    episode = Episode(TASK, 0, list(contexts), answers=["Ann", "Oslo"])
+)  # fmt: skip
+def test_whatever_a_reward_does_the_episode_is_kept_as_it_was(change, says):
+    memory = TextMemory()
+    memory.ops.append(MemoryOp("note", {"text": "a", "tags": ["x"]}, "chunk 1"))
+
+    def made(ops: list[MemoryOp]) -> Episode:
+        context = Context("answer", "q", True, (1, 7, 8), [replace(TURN)], counts={"ok": 1})
+        task = replace(TASK, chunks=["A text."], meta={"days": [{"of": ["May"]}]})
+        return Episode(task, 0, [context], ops, ["Ann", "Oslo"])
 
     def reward(episode: Episode, memory: Any) -> float:
-        change(episode)
+        change(episode, memory)
         return 1.0
 
+    episode = made(list(memory.ops))
     own = WithAnswers(as_reward(reward), find_score("exact_match"))
-    with pytest.raises(error, match=says):
-        asyncio.run(own(episode, TextMemory()))
-    assert episode.task is TASK and episode.answers == ["Ann", "Oslo"]
-    assert list(map(id, episode.contexts)) == list(map(id, contexts))
+    with pytest.raises(OSError if change is spoils else OwnMistake, match=says):
+        asyncio.run(own(episode, memory))
+    assert episode == made([OP])
 
 
 @pytest.mark.parametrize("returned", [2.0, -0.1, math.nan, math.inf, None, "0.5", [1]])

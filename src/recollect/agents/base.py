@@ -129,9 +129,9 @@ def as_shown(task: Task, sees: bool) -> Task:
     if not isinstance(chunks, list | tuple | Lazy):
         chunks = _READ.get(id(chunks)) or _READ.setdefault(id(chunks), _Read(chunks))
     if sees:
-        return replace(task, chunks=chunks, meta=_copied(task.meta))
+        return replace(task, chunks=chunks, meta=copied(task.meta))
     asked = tuple(replace(q, answers=(), evidence=()) for q in task.questions)
-    meta = {name: _copied(value) for name, value in task.meta.items() if name not in GOLD}
+    meta = {name: copied(value) for name, value in task.meta.items() if name not in GOLD}
     return replace(task, chunks=chunks, questions=asked, meta=meta)
 
 
@@ -153,10 +153,11 @@ _READ: WeakValueDictionary[int, _Read] = WeakValueDictionary()
 """By the id of the chunks, which each of these keeps alive: siblings have one and the same."""
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
+    """Copy plain data, so that a change is the holder's own."""
     if type(value) is dict:
-        return {name: _copied(inner) for name, inner in value.items()}
-    return type(value)(map(_copied, value)) if type(value) in (list, tuple, set) else value
+        return {name: copied(inner) for name, inner in value.items()}
+    return type(value)(map(copied, value)) if type(value) in (list, tuple, set) else value
 
 
 def open_memory(agent: Agent, task: Task) -> Memory:

@@ -8,15 +8,15 @@ import math
 import numbers
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from operator import is_
 from typing import Any
 
+from recollect.agents.base import copied
 from recollect.agents.function import check_arguments, made, show, shown
 from recollect.errors import OwnMistake, UserError, place_of_function
 from recollect.memory.base import Memory
 from recollect.metrics import QuestionScore, share_of
 from recollect.rewards.base import Reward, Score
-from recollect.types import Context, Episode, Task
+from recollect.types import Episode, MemoryOp, Turn
 
 LARGEST = 1e12
 """What rewards may come to: squares of far larger ones are infinite, and so is their spread."""
@@ -54,13 +54,12 @@ class WithAnswers:
 
     async def __call__(self, episode: Episode, memory: Memory) -> Score:
         """Score the episode, then its answers."""
-        before = episode.task, list(episode.answers), list(episode.contexts)
-        try:
-            given: Any = self.reward(episode, memory)  # which need not be async
-            found = as_score(await given if inspect.isawaitable(given) else given, self.reward)
-        finally:  # An episode is stored where its reward fails, too.
-            changed = _restore(episode, *before)
-        wrong = changed or _wrong(found, episode)
+        shown = _copied(episode)
+        # A memory hands its edits out, too.
+        episode.ops = [_copied_op(op) for op in episode.ops]
+        given: Any = self.reward(shown, memory)  # which need not be async
+        found = as_score(await given if inspect.isawaitable(given) else given, self.reward)
+        wrong = _changed(shown, episode) or _wrong(found, episode)
         if wrong:
             own = self.reward.function if isinstance(self.reward, FunctionReward) else self.reward
             raise OwnMistake(f"the reward {wrong}", place_of_function(own))
@@ -75,17 +74,43 @@ class WithAnswers:
         return replace(found, parts=parts, answers=shares)
 
 
-def _restore(episode: Episode, task: Task, answers: list[str], contexts: list[Context]) -> str:
-    """Put back what a reward changed of its episode, and say what it was."""
-    now: Any = episode.contexts
-    measured = episode.task is task and episode.answers == answers
-    trained = isinstance(now, list) and len(now) == len(contexts) and all(map(is_, now, contexts))
-    if measured and trained:
-        return ""
-    episode.task, episode.answers, episode.contexts = task, answers, contexts
-    if measured:
-        return "changed the list of contexts, which are trained: copy it"
-    return "changed the answers or the task, which are measured: copy them"
+def _copied(episode: Episode) -> Episode:
+    """Copy an episode but for what nobody can change in place: texts and tokens."""
+    task = episode.task
+    chunks = list(task.chunks) if isinstance(task.chunks, list) else task.chunks
+    contexts = [
+        replace(
+            context,
+            turns=[Turn(t.start, t.token_ids, t.logprobs, t.stop_reason) for t in context.turns],
+            counts=dict(context.counts),
+            steps=dict(context.steps),
+        )
+        for context in episode.contexts
+    ]
+    return replace(
+        episode,
+        task=replace(task, chunks=chunks, meta=copied(task.meta)),
+        contexts=contexts,
+        answers=list(episode.answers),
+        ops=list(episode.ops),
+        scores=dict(episode.scores),
+    )
+
+
+def _copied_op(op: MemoryOp) -> MemoryOp:
+    data = {k: value if k == "token_ids" else copied(value) for k, value in op.data.items()}
+    return replace(op, data=data)
+
+
+def _changed(shown: Episode, kept: Episode) -> str:
+    """Say what a reward changed of the episode that it was shown; nothing of it is kept."""
+    if shown.task != kept.task or shown.answers != kept.answers:
+        return "changed the answers or the task, which are measured: copy them"
+    if shown.contexts != kept.contexts:
+        return "changed the list of contexts, which are trained, or what is in it: copy it"
+    if shown.ops != kept.ops:
+        return "changed the edits of the memory, which are stored: copy them"
+    return ""
 
 
 def _wrong(found: Score, episode: Episode) -> str:
