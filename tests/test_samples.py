@@ -104,7 +104,7 @@ def test_one_sample_per_context_in_order():
     groups = roll()
     samples = make_samples(groups, grpo)
     contexts = [c for group in groups for e in group for c in e.contexts]
-    assert [s.token_ids.tolist() for s in samples] == [c.ids for c in contexts]
+    assert [s.token_ids.tolist() for s in samples] == [[*c.ids] for c in contexts]
     assert len(samples) == 3 * 3 * (3 + 1)
     assert [s.group for s in samples] == [g for g in range(3) for _ in range(12)]
     assert len({s.episode for s in samples}) == 9

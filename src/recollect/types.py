@@ -156,7 +156,7 @@ class Context:
     stratum: str = ""
     """Contexts are compared with contexts of the same stratum in sibling episodes."""
     trainable: bool = True
-    ids: Sequence[int] = ()
+    ids: Sequence[int] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     reward: float | None = None
     """This context's own reward; None means the episode's."""

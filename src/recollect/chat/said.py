@@ -26,10 +26,12 @@ class Said:
     role: str = field(init=False)
     learns: bool = field(init=False)
     exact: bool = field(init=False)
-    ids: tuple[int, ...] = ()
+    ids: tuple[int, ...] = field(init=False)
+    """Shown as they are: nobody can change a tuple."""
     turns: list[Turn] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.ids = self.shown.ids = tuple(self.shown.ids)
         self.role, self.learns, self.exact = self.shown.role, self.shown.trainable, self.shown.exact
 
     def add(self, prompt: tuple[int, ...], turn: Turn) -> None:
