@@ -117,26 +117,3 @@ def test_a_task_group_of_foreign_errors_is_named_after_the_first():
     with pytest.raises(BoundaryError) as caught, boundary("agent"):
         raise ExceptionGroup("outer", [ExceptionGroup("inner", [KeyError("k")]), ValueError("v")])
     assert caught.value.failure == Failure("agent", "KeyError", "'k'", "agent")
-
-
-def test_what_closes_a_coroutine_is_an_error_where_a_running_task_raises_it():
-    async def raising() -> None:
-        with boundary("agent", in_task=True):
-            raise GeneratorExit("mine")
-
-    with pytest.raises(BoundaryError) as caught:
-        asyncio.run(raising())
-    failure = caught.value.failure
-    assert (failure.kind, failure.message, failure.fault) == ("GeneratorExit", "mine", "agent")
-
-    async def waiting() -> None:
-        with boundary("agent", in_task=True):
-            await asyncio.get_running_loop().create_future()
-
-    async def closing() -> None:
-        task = asyncio.create_task(waiting())
-        await asyncio.sleep(0)
-        task.get_coro().close()  # as Python does when it collects one that nobody awaits
-        task.cancel()
-
-    asyncio.run(closing())

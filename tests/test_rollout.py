@@ -382,46 +382,6 @@ def test_what_a_reward_writes_into_the_memory_is_not_stored():
     assert episode.ok and [op.data["text"] for op in episode.ops] == ["The word is a."]
 
 
-@pytest.mark.parametrize("where", ["new_memory", "run", "task", "reward", "close"])
-@pytest.mark.parametrize("timeout", [None, 5.0])
-def test_what_closes_generators_fails_an_episode_if_code_raises_it(where, timeout):
-    def ends(place: str) -> None:
-        if place == where:
-            raise GeneratorExit("mine")
-
-    class Ending(Closing):
-        def close(self) -> None:
-            super().close()
-            ends("close")
-
-    class Agent(OneShot):
-        def new_memory(self, task: Task) -> Closing:
-            ends("new_memory")
-            self.memories.append(Ending())
-            return self.memories[-1]
-
-        async def run(self, task: Task, chats: Chats, memory: Closing) -> list[str]:
-            async def later() -> None:
-                ends("task")
-
-            ends("run")
-            await asyncio.create_task(later())
-            return await super().run(task, chats, memory)
-
-    class Rewarding(Word):
-        async def __call__(self, episode, memory) -> Score:
-            ends("reward")
-            return await super().__call__(episode, memory)
-
-    agent = Agent()
-    [[episode]] = run(rollout(agent, reward=Rewarding(), timeout=timeout), "a", 1)
-    boundary = {"run": "agent", "task": "agent", "reward": "reward"}.get(where, "memory")
-    assert episode.failure is not None and episode.failure.boundary == boundary
-    assert episode.failure.kind == "GeneratorExit"
-    assert episode.failure.message == ("mine" if where != "task" else "")  # Python makes a new one
-    assert [memory.closed for memory in agent.memories] == [1] * (where != "new_memory")
-
-
 def test_edits_are_stored_as_they_are_at_the_end():
     class Agent(OneShot):
         def new_memory(self, task: Task) -> Renewed:

@@ -158,7 +158,7 @@ def _run(args: list[str]) -> int:
     except UserError as error:
         print(shown(f"recollect: {error}"), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
         wrong = _own_mistake(error) or _impossible_name(error) or _interference(error)

@@ -16,10 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from weakref import ref
 
 from recollect.concurrency.deadlines import NO_MARK, waiting
-from recollect.concurrency.many import running_task
 from recollect.concurrency.stop import Interrupted, is_own_code
 from recollect.foreign import redact
 from recollect.types import Failure, Fault
@@ -97,15 +95,11 @@ nor what libraries raise beside `Exception`, such as a panic of one that is writ
 class boundary:  # not a generator: that takes three times as long
     """Attribute any exception raised inside to `name`; the innermost boundary keeps it.
 
-    A UserError passes through, and so does Ctrl-C: they concern the whole run, not one episode. So
-    does what closes a generator. Inside a coroutine of a task (`in_task`) that is an error as any
-    other while that task runs: only what does not run is closed.
+    A UserError passes through, and so does Ctrl-C: they concern the whole run, not one episode.
     """
 
-    def __init__(self, name: str, in_task: bool = False) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        task = running_task() if in_task else None
-        self._task = None if task is None else ref(task)  # frames that hold their task live on
         self._waiting = NO_MARK if name in AGENTS else waiting()
 
     def __enter__(self) -> None:
@@ -115,19 +109,12 @@ class boundary:  # not a generator: that takes three times as long
         self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
     ) -> None:
         self._waiting.__exit__(kind, error, trace)
-        if error is None or (isinstance(error, PASSING) and not self._was_raised(error)):
+        if error is None or isinstance(error, PASSING):
             return
         cause = _cause(error)
         if isinstance(cause, UserError | BoundaryError):
             raise cause from error
         raise BoundaryError(self._name, cause) from error
-
-    def _was_raised(self, error: BaseException) -> bool:
-        """Tell whether code raised what else closes a coroutine."""
-        if not isinstance(error, GeneratorExit) or self._task is None:
-            return False
-        task = self._task()
-        return task is not None and task is running_task()
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -152,7 +152,7 @@ class Rollout:
     async def _run(self, episode: Episode, chats: Chats) -> None:
         sees = sees_answers(self.agent) if self.sees is None else self.sees
         task = as_shown(episode.task, sees)
-        with boundary("memory", in_task=True):
+        with boundary("memory"):
             memory = open_memory(self.agent, task)
             episode.ops = memory.ops
         if isinstance(memory, TextMemory):
@@ -160,30 +160,30 @@ class Rollout:
         episode.namespace = getattr(memory, "namespace", "")  # of a trial of a shared base
         try:
             await self._play(episode, task, chats, memory)
-            with boundary("reward", in_task=True):
+            with boundary("reward"):
                 score = await self.reward(episode, memory)
         finally:
-            with boundary("memory", in_task=True):
+            with boundary("memory"):
                 memory.close()
-        with boundary("reward", in_task=True):
+        with boundary("reward"):
             _enter(episode, score)
 
     async def _play(self, episode: Episode, task: Task, chats: Chats, memory: Memory) -> None:
         """Run the agent, and keep what it did, before anybody else sees the episode."""
         asked, answers = len(episode.task.questions), None
         try:
-            with boundary("agent", in_task=True):
+            with boundary("agent"):
                 found = await self._answers(task, chats, memory)
                 answers = checked_answers(self.agent, found, asked)
         finally:
             chats.end()
             chats.settle(asked, failed=answers is None)
             episode.contexts = chats.kept
-            with boundary("memory", in_task=True):
+            with boundary("memory"):
                 episode.ops, odd = kept_ops(self.agent, memory)
-        with boundary("agent", in_task=True):
+        with boundary("agent"):
             said_in(chats, self.agent)
-        with boundary("memory", in_task=True):
+        with boundary("memory"):
             if odd is not None:
                 raise odd
         episode.answers = answers

@@ -287,44 +287,6 @@ def test_an_agent_that_ends_python_fails_its_episode_and_a_metric_is_named(here,
     assert "Traceback" not in shown.out + shown.err and "asyncio" not in shown.out + shown.err
 
 
-CLOSES = """
-class Closing:
-    async def run(self, task, chats, memory):
-        said = [(await chats.open().say("Which?", max_tokens=4)).text for _ in task.questions]
-        if task.id.endswith("1"):
-            raise GeneratorExit("mine")
-        return said
-
-class Always(Closing):
-    async def run(self, task, chats, memory):
-        await super().run(task, chats, memory)
-        raise GeneratorExit("mine")
-
-def reward(episode, memory):
-    raise GeneratorExit("ours")
-"""
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_an_agent_that_raises_what_closes_generators_fails_its_episode(here, capfd, workers):
-    Path("closes.py").write_text(CLOSES)
-    with chat_server(lambda _text: "e1") as server:
-        words = ["eval", "--tasks", "mine:Chess", "--n", "3", "--workers", workers]
-        words += ["--model", server.url, "--out", "out", "--agents"]
-        assert main([*words, "closes:Closing"]) == 0
-        [failed] = filter(None, (episode["failure"] for episode in read_episodes(Path("out"))))
-        assert (failed["boundary"], failed["kind"]) == ("agent", "GeneratorExit")
-        assert failed["message"] == "mine" and "closes.py" in failed["place"]
-        assert main([*words, "closes:Always"]) == 2
-    said = "closes.py:12: GeneratorExit: mine (in a trial episode)"
-    assert said in capfd.readouterr().err
-    for part in ("agent", "closes:Always"), ("reward", "closes:reward"):
-        assert main(["train", "demo", f"--{part[0]}", part[1], "--steps", "1"]) == 2
-        shown = capfd.readouterr()
-        assert "closes.py:1" in shown.err and "GeneratorExit: " in shown.err
-        assert "Traceback" not in shown.out + shown.err
-
-
 HIDES = """
 from recollect.types import Sampling
 

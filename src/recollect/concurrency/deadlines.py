@@ -43,12 +43,12 @@ class Deadline:
     async def run(self, work: Coroutine[Any, Any, T], patient: bool) -> T:
         """Run an episode, and raise OutOfTime when the limit strikes.
 
-        If `patient`, replies in flight are then awaited for as long again. The work has a task of
-        its own, also without a limit: what closes coroutines, raised where it waits, would close
-        those around it.
+        If `patient`, replies in flight are then awaited for as long again.
         """
         token = _current.set(self)
         try:
+            if self.seconds is None:
+                return await work
             task = asyncio.ensure_future(work)
         finally:
             _current.reset(token)

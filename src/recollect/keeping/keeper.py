@@ -259,7 +259,7 @@ class Keeper:
         edits = len(memory.ops)
         chats = self._chats(after)
         task = Task(after, (storable(window.text),), known)
-        with boundary("agent", in_task=True):
+        with boundary("agent"):
             if isinstance(self.agent, Reads):
                 await self.agent.read(task, chats, memory)
             else:  # it can only answer as well
