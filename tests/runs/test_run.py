@@ -49,7 +49,7 @@ def episode(step: int = 0, failure: Failure | None = None) -> Episode:
     question = Question("Which? [bold]", ("red", "rot"), "colour", (1,), 2)
     task = Task(f"t{step}", ("one", "two"), (question,), "recall", {"seed": np.int64(3)})
     turns = [Turn(2, (7, 8), (-0.1, -0.123456789), "stop"), Turn(5, (9,), (-2.0,), "length")]
-    context = Context("memory", "memory", True, [1, 2, 7, 8, 3, 9, 4], turns, None, None, "chunk 1")
+    context = Context("memory", "memory", True, (1, 2, 7, 8, 3, 9, 4), turns, None, None, "chunk 1")
     op = MemoryOp("replace", {"text": "red\u2028", "token_ids": (7, 8)}, "chunk 1")
     reward = None if failure else 1.0
     return Episode(task, 1, [context], [op], ["red"], reward, {"answer": 1.0}, failure, 0.5, [1.0])

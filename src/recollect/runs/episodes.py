@@ -130,10 +130,11 @@ def episode_of(record: dict[str, Any]) -> Episode:
 
 
 def _context(record: dict[str, Any]) -> Context:
-    ids = record["ids"]
+    ids = tuple(record["ids"])
     turns = [
-        Turn(t["start"], tuple(ids[t["start"] : t["end"]]), tuple(t["logprobs"]), t["stop_reason"])
+        Turn(t["start"], ids[t["start"] : t["end"]], tuple(t["logprobs"]), t["stop_reason"])
         for t in record["turns"]
     ]
     chunks = record.get("chunks")
-    return Context(**{**record, "turns": turns, "chunks": tuple(chunks) if chunks else None})
+    places = tuple(chunks) if chunks else None
+    return Context(**{**record, "ids": ids, "turns": turns, "chunks": places})
