@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import IO, Any, NoReturn
 
@@ -142,7 +143,9 @@ def _server(apart: bool) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.support.warm", str(_owner()), f"{apart:d}"]
     seed = {"PYTHONHASHSEED": "random" if not apart else "7"}
     null = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=null, stdout=null, env=_environment() | seed)
+    started = subprocess.Popen(command, stdin=null, stdout=null, env=_environment() | seed)
+    Thread(target=started.wait, daemon=True).start()  # one that comes second leaves no zombie
+    return started
 
 
 def _serve() -> int:
