@@ -100,7 +100,7 @@ def test_every_token_is_stored_as_an_episode(first: Started, folder: Path, capsy
     *reading, answer = episode.contexts
     assert len(reading) == reply.recollect["reading"]["calls"] and answer.question == 0
     prompt, drawn = reply.prompt_token_ids, reply.choices[0].token_ids
-    assert answer.ids == [*prompt, *drawn] and answer.exact
+    assert answer.ids == (*prompt, *drawn) and answer.exact
     assert len(answer.turns[0].logprobs) == len(drawn)
     assert all(context.exact and context.turns[0].logprobs for context in reading)
     assert episode.answers == [reply.choices[0].message.content]
