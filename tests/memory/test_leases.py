@@ -7,7 +7,6 @@ import gc
 import random
 import re
 import tracemalloc
-from collections.abc import Iterator
 
 import pytest
 
@@ -136,46 +135,45 @@ def test_growth_is_counted_with_the_tokenizer_given():
     assert total.tokens == growth.tokens and total.bytes == 0
 
 
-async def live_one(trials: MemoryStoreManager, n: int) -> None:
+async def live_one(trials: MemoryStoreManager, n: int, gate: asyncio.Semaphore) -> None:
     """Edit a trial among thousands of others, and find exactly its own edits in it."""
     rng, request = random.Random(n), f"{n:08x}"
-    with trials.trial(NAMESPACE, request) as trial:
-        mine: dict[str, str] = {}
-        gone: set[str] = set()
-        for step in range(4):
-            text = f"trial {n} wrote secret{n} at step {step}"
-            id = f"memory_{rng.randint(1, 200)}"
-            match rng.randrange(4):
-                case 0:
-                    mine[trial.add(text, label=f"turn {step}").id] = text
-                case 1 if id in trial:
-                    mine[trial.update(id, text).id] = text
-                case 2 if id in trial:
-                    trial.delete(id)
-                    mine.pop(id, None)
-                    gone.add(id)
-                case _:
-                    hits = await trial.search(f"secret{n}", 3, "bm25")
-                    assert {hit.entry.id for hit in hits} <= mine.keys()
-            await asyncio.sleep(0)  # let others run between any two steps
-        own = {i: e.content for i in mine if (e := trial.get(i))}
-        assert own == mine and not any(id in trial for id in gone)
-        hits = await trial.search(f"secret{n}", 10, rng.choice(["bm25", "hybrid"]))
-        written = {h.entry.id for h in hits if h.entry.provenance.kind != "base"}
-        assert written == mine.keys() and all(str(n) in mine[id] for id in written)
-        assert replay(trial.corpus, trial.ops).snapshot() == trial.snapshot()
+    async with gate:
+        with trials.trial(NAMESPACE, request) as trial:
+            mine: dict[str, str] = {}
+            gone: set[str] = set()
+            for step in range(4):
+                text = f"trial {n} wrote secret{n} at step {step}"
+                id = f"memory_{rng.randint(1, 200)}"
+                match rng.randrange(4):
+                    case 0:
+                        mine[trial.add(text, label=f"turn {step}").id] = text
+                    case 1 if id in trial:
+                        mine[trial.update(id, text).id] = text
+                    case 2 if id in trial:
+                        trial.delete(id)
+                        mine.pop(id, None)
+                        gone.add(id)
+                    case _:
+                        hits = await trial.search(f"secret{n}", 3, "bm25")
+                        assert {hit.entry.id for hit in hits} <= mine.keys()
+                await asyncio.sleep(0)  # let others run between any two steps
+            own = {i: e.content for i in mine if (e := trial.get(i))}
+            assert own == mine and not any(id in trial for id in gone)
+            hits = await trial.search(f"secret{n}", 10, rng.choice(["bm25", "hybrid"]))
+            written = {h.entry.id for h in hits if h.entry.provenance.kind != "base"}
+            assert written == mine.keys() and all(str(n) in mine[id] for id in written)
+            assert replay(trial.corpus, trial.ops).snapshot() == trial.snapshot()
 
 
 def test_ten_thousand_interleaved_trials_are_isolated_and_leave_nothing():
     trials = manager()
 
-    async def live(numbers: Iterator[int]) -> None:
-        for n in numbers:
-            await live_one(trials, n)
-
     async def run(count: int) -> None:
-        numbers = iter(range(count))
-        await asyncio.gather(*(live(numbers) for _ in range(2000)))
+        gate = asyncio.Semaphore(2000)
+        for start in range(0, count, 2500):
+            span = range(start, min(start + 2500, count))
+            await asyncio.gather(*(live_one(trials, n, gate) for n in span))
 
     asyncio.run(run(100))  # what is made once is made now
     gc.collect()
