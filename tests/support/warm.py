@@ -8,6 +8,7 @@ fork of another process with another seed, or with `cold`, which starts Python f
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -18,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -177,6 +179,7 @@ def _serve() -> int:
     gc.freeze()  # forks need not look through it
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
+    imported = frozenset(sys.modules)
     while ended not in select.select([asked, ended], [], [])[0]:
         asking = asked.accept()[0]
         with asking, asking.makefile("rw") as line:
@@ -188,13 +191,23 @@ def _serve() -> int:
                 if not answer:
                     for descriptor in (asking.detach(), asked.detach(), ended):
                         os.close(descriptor)
-                    return _run(request)
+                    _leave(_status_of(request), imported)
             line.write(json.dumps(answer) + "\n")
     return 0
 
 
+def _status_of(request: dict[str, Any]) -> int:
+    """Be the command; return its exit status, unless it ends with an error that Python shows."""
+    try:
+        return _run(request)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            raise
+        return ended.code or 0
+
+
 def _run(request: dict[str, Any]) -> int:
-    """Be the command: nothing of the server's is left but what it has imported."""
+    """Run what is asked for: nothing of the server's is left but what it has imported."""
     from recollect.__main__ import main
     from recollect.commands.stages import server
 
@@ -210,6 +223,22 @@ def _run(request: dict[str, Any]) -> int:
         return 0
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
     return 0
+
+
+def _leave(status: int, imported: frozenset[str]) -> NoReturn:
+    """End as Python does: wait for threads, clean up, free what the command has made or imported.
+
+    Only what the server has imported is not taken apart: that takes longer than most commands.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for name in set(sys.modules) - imported:
+        del sys.modules[name]
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # None, where the command's own code has taken it away
+            stream.flush()
+    os._exit(status)
 
 
 def _begin(files: Sequence[int], environment: Mapping[str, str]) -> None:
