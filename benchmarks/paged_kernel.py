@@ -1,9 +1,11 @@
 """The sampler's kernels on a GPU beside plain torch: how far they are off, for odd shapes too.
 
 Then what a layer's attention takes where siblings begin alike: read for each, and read once; and
-what reading prompts takes, beside torch's own attention to the same numbers without pages.
+what reading prompts takes: from pages, from copies that torch's FlashAttention reads, and with
+torch's own attention to the same numbers without pages.
 
     python benchmarks/paged_kernel.py
+    python benchmarks/paged_kernel.py --sweep   # only reading, with the kernel cut in many ways
 
 With TRITON_INTERPRET=1 and `--device cpu` the same runs, slowly, without a GPU.
 """
@@ -11,9 +13,13 @@ With TRITON_INTERPRET=1 and `--device cpu` the same runs, slowly, without a GPU.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -21,10 +27,19 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from recollect.models.attention import Heads, masked_attention
+from recollect.sampler.paged_attention import Gathered, PagedCache, Program, flash_takes
 from recollect.sampler.paged_kernels import attend_runs, attend_tokens
+from recollect.sampler.prefill import COPIED
 from recollect.sampler.prefixes import SharedRows
 
-PAGE, PAGES, TILE = 32, 80, 64
+PAGE, PAGES, DRAFT = 32, 80, 16
+SWEEP = tuple(
+    Program(rows, block, warps, stages)
+    for rows, warps, block, most in (
+        (128, 8, 64, 4), (128, 8, 128, 3), (128, 4, 64, 3), (64, 4, 64, 4), (64, 4, 128, 3)
+    )
+    for stages in range(2, most + 1)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,10 +56,17 @@ class Case:
 CASES = (
     Case(9, 3, 64),
     Case(28, 4, 128),
+    Case(12, 2, 128),
+    Case(4, 2, 80),
     Case(4, 4, 32, window=20),
     Case(8, 2, 80, softcap=30.0),
     Case(8, 4, 256, window=100, softcap=50.0),
 )
+RUNS = ((1, 1), (70, 75), (130, 230), (64, 397), (1, 64), (63, 127), (65, 65), (128, 256),
+        (129, 321), (1, 449))  # fmt: skip
+"""New tokens and all tokens of sequences, also where blocks end ..."""
+DRAFTS = ((1, 1), (10, 75), (16, 230), (7, 397), (16, 64), (1, 65))
+"""... and as steps with drafts have them."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +98,20 @@ class Prompts:
     count: int
     cached: int
     new: int
+    drafts: bool = False
+
+    @property
+    def length(self) -> int:
+        return self.cached + self.new
+
+    def tile(self, program: Program) -> int:
+        """Return how many tokens a program takes."""
+        return DRAFT if self.drafts else program.tile(self.case.q_heads // self.case.heads)
+
+    def copied(self) -> bool:
+        """Tell whether the sampler lets FlashAttention read these, if the pass is long."""
+        held = -(-self.length // PAGE) * PAGE
+        return not self.drafts and held <= COPIED * self.new
 
     def flops(self) -> float:
         """Count two products over what each new token sees."""
@@ -85,9 +121,12 @@ class Prompts:
 
 PROMPTS = (
     Prompts("135M, fold", CASES[0], 1024, 896, 103),
+    Prompts("1.5B, long alone", CASES[2], 8, 0, 6000),
     Prompts("7B, long alone", CASES[1], 8, 0, 6000),
     Prompts("7B, a turn with tools", CASES[1], 128, 2000, 70),
     Prompts("7B, chunk first", CASES[1], 16, 5184, 1000),
+    Prompts("7B, drafts of 8", CASES[1], 8, 6000, 10, drafts=True),
+    Prompts("7B, drafts of 128", CASES[1], 128, 2000, 10, drafts=True),
 )
 
 
@@ -130,6 +169,15 @@ class Sequences:
         )
         return masked_attention(heads, q, k, v, seen[None, None])[0].transpose(0, 1)
 
+    def off(
+        self, case: Case, heads: Heads, sizes: list[int], query: torch.Tensor, out: torch.Tensor
+    ) -> float:
+        """Return how far what the last tokens of each sequence found is off, at most."""
+        errors = []
+        for run, (q, o) in enumerate(zip(query.split(sizes), out.split(sizes), strict=True)):
+            errors.append(float((o.float() - self.expected(case, heads, run, q)).abs().max()))
+        return max(errors)
+
 
 def off_tokens(case: Case, heads: Heads, rows: int, dtype: torch.dtype, device: str) -> float:
     """Return the largest error of single tokens."""
@@ -144,31 +192,50 @@ def off_tokens(case: Case, heads: Heads, rows: int, dtype: torch.dtype, device: 
     )
 
 
-def off_runs(case: Case, heads: Heads, dtype: torch.dtype, device: str, tile: int) -> float:
+def off_runs(
+    case: Case, heads: Heads, dtype: torch.dtype, device: str, drafts: bool,
+    program: Program | None = None,
+) -> float:  # fmt: skip
     """Return the largest error of runs of tokens, with padding behind them."""
-    sizes, lengths = [1, 70, 130, 64], [1, 75, 230, 397]
-    if tile < TILE:
-        sizes = [1, 10, 16, 7]  # as steps with drafts have them
-    some = Sequences.random(case, lengths, dtype, device)
+    chosen = program or Program.of(case.width, dtype)
+    tile = DRAFT if drafts else chosen.tile(case.q_heads // case.heads)
+    # Of the last, a whole tile ends one token after a block does.
+    sizes, lengths = zip(*(DRAFTS if drafts else (*RUNS, (tile + 1, 130))), strict=True)
+    some = Sequences.random(case, list(lengths), dtype, device)
     ends = torch.tensor(sizes).cumsum(0)
-    tiles = torch.full((2, 40), -1)
-    number = 0
-    for run, (size, end) in enumerate(zip(sizes, ends.tolist(), strict=True)):
-        for first in range(end - size, end, tile):
-            tiles[:, number] = torch.tensor([run, first])
-            number += 1
-    runs = torch.zeros(3, 9, dtype=torch.long, device=device)
-    runs[:, :4] = torch.stack([ends.to(device), torch.tensor(lengths, device=device), some.begin])
+    tiles = [
+        (run, first)
+        for run, (size, end) in enumerate(zip(sizes, ends.tolist(), strict=True))
+        for first in range(end - size, end, tile)
+    ]
+    tiles_T = torch.tensor([*tiles, (-1, -1), (-1, -1)], device=device).T.contiguous()[:, :-1]
+    runs = torch.zeros(3, 19, dtype=torch.long, device=device)
+    there = [ends.to(device), torch.tensor(lengths, device=device), some.begin]
+    runs[:, : len(sizes)] = torch.stack(there)
     total = int(ends[-1])
     query = torch.randn(case.q_heads, total + 5, case.width, device=device).to(dtype)
     query = query.transpose(0, 1)
-    tiles = tiles.to(device)[:, :20]
-    out = attend_runs(heads, query, some.keys, some.values, some.pages, tiles, runs, PAGE, tile)
-    worst = float(out[total:].float().abs().max())  # padding stays zero
-    for run, (size, end) in enumerate(zip(sizes, ends.tolist(), strict=True)):
-        expected = some.expected(case, heads, run, query[end - size : end])
-        worst = max(worst, float((out[end - size : end].float() - expected).abs().max()))
-    return worst
+    out = attend_runs(
+        heads, query, some.keys, some.values, some.pages, tiles_T, runs, PAGE, tile, program
+    )
+    padding = float(out[total:].float().abs().max())  # stays zero
+    return max(padding, some.off(case, heads, list(sizes), query[:total], out[:total]))
+
+
+def off_copies(case: Case, heads: Heads, dtype: torch.dtype, device: str) -> float:
+    """Return the largest error of runs that torch's FlashAttention reads from copies."""
+    sizes, lengths = zip(*RUNS, strict=True)
+    some = Sequences.random(case, list(lengths), dtype, device)
+    cache = PagedCache(1, some.keys[:1].transpose(0, 1), PAGES, PAGE)
+    cache.table[0, 0], cache.table[0, 1] = some.keys, some.values
+    ends, keys = (
+        np.append(0, np.cumsum(x)) for x in (sizes, PAGE * np.ceil(np.divide(lengths, PAGE)))
+    )
+    starts, held = (torch.from_numpy(np.stack(x).astype(np.int32)).to(device)
+                    for x in ((ends, keys), lengths))  # fmt: skip
+    query = torch.randn(int(ends[-1]), case.q_heads, case.width, device=device).to(dtype)
+    plan = Gathered(some.pages, starts, held, (max(sizes), max(lengths)))
+    return some.off(case, heads, list(sizes), query, plan.look(heads, query, cache))
 
 
 def time_siblings(some: Siblings, device: str) -> tuple[float, float, float]:
@@ -201,35 +268,69 @@ def time_siblings(some: Siblings, device: str) -> tuple[float, float, float]:
     return times[0], times[1], float((outs[0].float() - outs[1].float()).abs().max())
 
 
-def reading(
-    some: Prompts, device: str, dtype: torch.dtype
-) -> tuple[Callable[[], torch.Tensor], ...]:
-    """Return two ways to read prompts, as (N, Hq, D): from pages, and torch's own without pages."""
-    case, length = some.case, some.cached + some.new
-    held = -(-length // PAGE)
-    pages = torch.randperm(some.count * held, device=device).int()
-    shape = (some.count * held * PAGE, case.heads, case.width)
-    keys, values = (torch.randn(shape, device=device).to(dtype) for _ in range(2))
-    query = torch.randn(some.count * some.new, case.q_heads, case.width, device=device).to(dtype)
-    first = torch.arange(0, some.new, TILE, device=device)
-    number = torch.arange(some.count, device=device)
-    tiles = torch.stack([number.repeat_interleave(len(first)),
-                         (number[:, None] * some.new + first).flatten()])  # fmt: skip
-    runs = torch.stack([(number + 1) * some.new, torch.full_like(number, length), number * held])
-    heads = Heads(0, case.width**-0.5)
-    ours = partial(attend_runs, heads, query, keys, values, pages, tiles, runs, PAGE, TILE)
-    at = torch.arange(length, device=device)
-    place = pages.view(some.count, held).long()[:, at // PAGE] * PAGE + at % PAGE
-    q, k, v = (x.transpose(1, 2).contiguous() for x in (
-        query.view(some.count, some.new, case.q_heads, case.width), keys[place], values[place]
-    ))  # fmt: skip
-    seen = causal_lower_right(some.new, length)
+@dataclass(frozen=True)
+class Reading:
+    """Prompts with their numbers in pages; each way to read them returns (N, Hq, D)."""
 
-    def theirs() -> torch.Tensor:
-        out = scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
-        return out.transpose(1, 2).reshape(query.shape)
+    some: Prompts
+    heads: Heads
+    query: torch.Tensor
+    cache: PagedCache
+    pages: torch.Tensor
+    """(count, pages of one) int32"""
 
-    return ours, theirs
+    @classmethod
+    def random(cls, some: Prompts, device: str, dtype: torch.dtype) -> Reading:
+        """Scatter the prompts over the pages."""
+        case, held = some.case, -(-some.length // PAGE)
+        pages = torch.randperm(some.count * held, device=device).int().view(some.count, held)
+        like = torch.empty(case.heads, 1, case.width, dtype=dtype, device=device)
+        cache = PagedCache(1, like, some.count * held, PAGE)
+        cache.table.normal_()
+        shape = (some.count * some.new, case.q_heads, case.width)
+        query = torch.randn(shape, dtype=dtype, device=device)
+        return cls(some, Heads(0, case.width**-0.5), query, cache, pages)
+
+    def kernel(self, program: Program | None = None) -> Callable[[], torch.Tensor]:
+        """Read the pages where they are."""
+        some, device = self.some, self.query.device
+        tile = some.tile(program or Program.of(some.case.width, self.query.dtype))
+        first = torch.arange(0, some.new, tile, device=device)
+        number = torch.arange(some.count, device=device)
+        tiles = torch.stack([number.repeat_interleave(len(first)),
+                             (number[:, None] * some.new + first).flatten()])  # fmt: skip
+        runs = torch.stack([(number + 1) * some.new, torch.full_like(number, some.length),
+                            number * self.pages.shape[1]])  # fmt: skip
+        return partial(
+            attend_runs, self.heads, self.query, self.cache.keys(0), self.cache.values(0),
+            self.pages.flatten(), tiles, runs, PAGE, tile, program,
+        )  # fmt: skip
+
+    def copies(self) -> Callable[[], torch.Tensor]:
+        """Copy the pages side by side, for torch's FlashAttention."""
+        some, device = self.some, self.query.device
+        number = torch.arange(some.count + 1, device=device, dtype=torch.int32)
+        starts = torch.stack([number * some.new, number * self.pages.shape[1] * PAGE])
+        lengths = torch.full_like(number[1:], some.length)
+        plan = Gathered(self.pages.flatten(), starts, lengths, (some.new, some.length))
+        return partial(plan.look, self.heads, self.query, self.cache)
+
+    def plain(self) -> Callable[[], torch.Tensor]:
+        """Let torch attend to the same numbers, which lie ready without pages."""
+        some, at = self.some, torch.arange(self.some.length, device=self.query.device)
+        place = self.pages.long()[:, at // PAGE] * PAGE + at % PAGE
+        query = self.query.unflatten(0, (some.count, some.new))
+        q, k, v = (
+            x.transpose(1, 2).contiguous()
+            for x in (query, self.cache.keys(0)[place], self.cache.values(0)[place])
+        )
+        seen = causal_lower_right(some.new, some.length)
+
+        def attend() -> torch.Tensor:
+            out = scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
+            return out.transpose(1, 2).reshape(self.query.shape)
+
+        return attend
 
 
 def milliseconds(run: Callable[[], object], times: int = 50) -> float:
@@ -248,49 +349,141 @@ def milliseconds(run: Callable[[], object], times: int = 50) -> float:
     return began.elapsed_time(ended) / times
 
 
-def main() -> None:
-    """Check all cases and print one table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cuda")
-    options = parser.parse_args()
+def off_case(case: Case, dtype: torch.dtype, device: str, tokens: bool) -> dict[str, float]:
+    """Return the largest error of each kernel; without single tokens, if these are not asked for.
+
+    The kernels for these take longest to compile.
+    """
     torch.manual_seed(0)
-    whole = options.device == "cuda"  # the interpreter does not know bfloat16, and is slow
+    heads = Heads(0, case.width**-0.5, case.window, case.softcap)
+    errors = {
+        name: off_runs(case, heads, dtype, device, drafts)
+        for name, drafts in (("runs", False), ("drafts", True))
+    }
+    takes = flash_takes(torch.empty(1, case.width, dtype=dtype, device=device))
+    if takes and case.window is None and case.softcap is None:
+        errors["copies"] = off_copies(case, heads, dtype, device)
+    if tokens:
+        rows = 300 if device == "cuda" else 3  # the interpreter is slow
+        errors["1 row"] = off_tokens(case, heads, 1, dtype, device)
+        errors["300 rows"] = off_tokens(case, heads, rows, dtype, device)
+    return errors
+
+
+def compiles(some: Prompts, program: Program) -> bool:
+    """Compile a kernel, which other processes then find on the disk; tell whether it fits."""
+    from triton.runtime.errors import OutOfResources
+
+    try:
+        Reading.random(some, "cuda", torch.bfloat16).kernel(program)()
+        torch.cuda.synchronize()
+    except OutOfResources:
+        return False
+    return True
+
+
+def cases_of(device: str) -> list[tuple[Case, torch.dtype]]:
+    """Return what is checked; the interpreter does not know bfloat16."""
+    types = (torch.bfloat16, torch.float32)[device != "cuda" :]
+    return [(case, dtype) for dtype in types for case in CASES]
+
+
+def check(cases: list[tuple[Case, torch.dtype]], found: Iterable[dict[str, float]]) -> None:
+    """Print the errors of all cases, as they are found."""
     worst: dict[str, float] = {}
-    print(f"{'case':58}{'dtype':>10}{'1 row':>10}{'300 rows':>10}{'runs':>10}{'drafts':>10}")
-    for case in CASES:
-        heads = Heads(0, case.width**-0.5, case.window, case.softcap)
-        for dtype in (torch.float32, torch.bfloat16)[: 1 + whole]:
-            errors = [
-                off_tokens(case, heads, 1, dtype, options.device),
-                off_tokens(case, heads, 300 if whole else 3, dtype, options.device),
-                off_runs(case, heads, dtype, options.device, TILE),
-                off_runs(case, heads, dtype, options.device, 16),
-            ]
-            name = str(dtype).removeprefix("torch.")
-            print(f"{case!s:58}{name:>10}" + "".join(f"{error:10.1e}" for error in errors))
-            limit = 1e-5 if dtype == torch.float32 else 0.05
-            assert max(errors) < limit, "a kernel is off"
-            worst[name] = max(worst.get(name, 0.0), *errors)
+    for (case, dtype), errors in zip(cases, found, strict=True):
+        name = str(dtype).removeprefix("torch.")
+        shown = " ".join(f"{kind} {error:.1e}" for kind, error in errors.items())
+        print(f"{case!s:60}{name:10}{shown}", flush=True)
+        limit = 1e-5 if dtype == torch.float32 else 0.05
+        assert max(errors.values()) < limit, "a kernel is off"
+        worst[name] = max(worst.get(name, 0.0), *errors.values())
     for name, off in worst.items():
         print(f"figure | largest error of {len(CASES)} cases, {name} | {off:.1e} | plain attention")
-    if not whole:
-        return
+
+
+def siblings() -> None:
+    """Time attention to what siblings share."""
     print(f"\n{'siblings':22}{'for each':>12}{'once':>12}{'ratio':>8}{'apart':>10}")
     for some in SIBLINGS:
-        each, once, off = time_siblings(some, options.device)
+        each, once, off = time_siblings(some, "cuda")
         print(f"{some.name:22}{each:9.3f} ms{once:9.3f} ms{each / once:7.2f}x{off:10.1e}")
         print(f"figure | attention to siblings, {some.name} | {each / once:.2f}x | read for each")
         assert off < 0.05, "shared keys are off"
-    print(f"\n{'reading prompts':22}{'pages':>12}{'torch':>12}{'TFLOP/s':>10}")
-    for each in PROMPTS:
-        ours, theirs = reading(each, options.device, torch.bfloat16)
-        assert (ours().float() - theirs().float()).abs().max() < 0.05, "prompts are off"
-        took, beside = milliseconds(ours), milliseconds(theirs)
-        rate = each.flops() / took / 1e9
-        print(f"{each.name:22}{took:9.3f} ms{beside:9.3f} ms{rate:10.0f}")
-        print(
-            f"figure | attention of prompts, {each.name} | {took:.3f} ms | torch: {beside:.3f} ms"
-        )
+
+
+def cut(program: Program | None) -> str:
+    """Name a way to cut the kernel."""
+    if program is None:
+        return "kernel"
+    return (
+        f"rows {program.rows} block {program.block} warps {program.warps} stages {program.stages}"
+    )
+
+
+def prompts(some: Prompts, ways: Sequence[Program | None], times: int) -> list[float]:
+    """Time reading prompts with the kernel cut in some ways; return how long each takes."""
+    one = Reading.random(some, "cuda", torch.bfloat16)
+    copies = "copies for FlashAttention" + ("" if some.copied() else " (not done)")
+    runs = {"torch, without pages": one.plain(), copies: one.copies()}
+    runs |= {cut(way): one.kernel(way) for way in ways}
+    expected = runs["torch, without pages"]()
+    took: dict[str, float] = {}
+    print(f"\n{some.name:46}{'ms':>9}{'TFLOP/s':>9}{'apart':>9}")
+    for name, run in runs.items():
+        off = float((run() - expected).abs().max())
+        took[name] = milliseconds(run, times)
+        rate = some.flops() / took[name] / 1e9
+        print(f"  {name:44}{took[name]:9.3f}{rate:9.0f}{off:9.1e}", flush=True)
+        assert off < 0.05, "prompts are off"
+    kernels = [took[cut(way)] for way in ways]
+    beside = f"torch: {took['torch, without pages']:.3f} ms, copies: {took[copies]:.3f} ms"
+    print(f"figure | attention of prompts, {some.name} | {min(kernels):.3f} ms | {beside}")
+    return kernels
+
+
+def sweep(pool: ProcessPoolExecutor) -> None:
+    """Read prompts with the kernel cut in many ways; name the best."""
+    cases = cases_of("cuda")
+    found = pool.map(off_case, *zip(*cases, strict=True), repeat("cuda"), repeat(False))
+    kinds = {(some.case, some.drafts and some.count): some for some in PROMPTS}
+    jobs = {(kind, way): pool.submit(compiles, kinds[kind], way) for kind in kinds for way in SWEEP}
+    check(cases, found)
+    slower: dict[Program, list[float]] = {way: [] for way in SWEEP}
+    for some in PROMPTS:
+        kind = some.case, some.drafts and some.count
+        ways = [way for way in SWEEP if jobs[kind, way].result()]
+        took = prompts(some, ways, times=10)
+        for way, each in zip(ways, took, strict=True):
+            slower[way].append(each / min(took))
+        print(f"  best: {cut(ways[int(np.argmin(took))])}", flush=True)
+    print(f"\n{'slower than the best, geometric mean':46}{'cases':>9}{'times':>9}")
+    means = {way: float(np.exp(np.mean(np.log(some)))) for way, some in slower.items() if some}
+    for way in sorted(means, key=lambda way: means[way]):
+        print(f"  {cut(way):44}{len(slower[way]):9}{means[way]:9.2f}")
+
+
+def main() -> None:
+    """Check all cases and print tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--sweep", action="store_true")
+    options = parser.parse_args()
+    cases = cases_of(options.device)
+    asked = *zip(*cases, strict=True), repeat(options.device), repeat(True)
+    if options.device != "cuda":
+        check(cases, map(off_case, *asked))
+        return
+    workers = min(16, os.cpu_count() or 1)  # compiling takes longer than all else
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        if options.sweep:
+            sweep(pool)
+            return
+        check(cases, pool.map(off_case, *asked))
+    torch.manual_seed(0)
+    siblings()
+    for some in PROMPTS:
+        prompts(some, [None], times=50)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def plans(model: LoadedModel) -> list[tuple[PromptPlan | TokenPlan, int, torch.T
     tiles = torch.tensor([[0, 1], [0, 40]])
     runs = torch.stack([lengths.cumsum(0), lengths, begin])
     return [
-        (PromptPlan(cache, into, tiles, runs, pages), 45, torch.cat(at)),
+        (PromptPlan(cache, into, tiles, runs, pages, 64), 45, torch.cat(at)),
         (TokenPlan(cache, pages, begin, lengths), 2, lengths),
     ]
 

@@ -15,11 +15,11 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is made, Triton's own too
 pytest.importorskip("triton")
 
-from benchmarks.paged_kernel import Case, Prompts, reading
+from benchmarks.paged_kernel import Case, Prompts, Reading, off_runs
 from recollect.models.attention import Heads
-from recollect.sampler import fused, fused_kernels, fused_parts, paged_kernels
+from recollect.sampler import fused, fused_kernels, fused_parts, paged_attention, paged_kernels
 from recollect.sampler.fused_trial import layers_off
-from recollect.sampler.paged_attention import PagedCache, TokenPlan
+from recollect.sampler.paged_attention import PagedCache, Program, TokenPlan
 from recollect.sampler.paged_kernels import attend_tokens, join_splits
 from recollect.sampler.pick import pick
 from recollect.sampler.pick_kernels import quick_pick
@@ -239,5 +239,29 @@ def test_every_token_can_be_drawn_and_none_that_cannot_be():
 @pytest.mark.parametrize("cached, new", [(0, 130), (70, 50)])
 def test_prompts_are_read_from_pages_as_torch_reads_them_without(cached, new):
     """What `benchmarks/paged_kernel.py` compares is the same attention."""
-    ours, theirs = reading(Prompts("", Case(4, 2, 16), 3, cached, new), DEVICE, WHOLE)
-    torch.testing.assert_close(ours(), theirs(), rtol=1e-4, atol=1e-5)
+    one = Reading.random(Prompts("", Case(4, 2, 16), 3, cached, new), DEVICE, WHOLE)
+    torch.testing.assert_close(one.kernel()(), one.plain()(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case, dtype, rows, block, few", [
+    (Case(7, 1, 20), WHOLE, 128, 64, 0),
+    (Case(3, 1, 16), WHOLE, 128, 32, 1000),
+    (Case(6, 2, 16), HALF, 128, 64, 1000),
+    (Case(2, 1, 24, window=64), WHOLE, 64, 32, 0),
+    (Case(3, 1, 16, window=100, softcap=3.0), HALF, 128, 64, 0),
+    (Case(2, 1, 16, window=1), WHOLE, 128, 64, 1000),
+    (Case(2, 1, 16, window=20), WHOLE, 128, 64, 0),
+])  # fmt: skip
+def test_runs_see_their_sequences_up_to_themselves(case, dtype, rows, block, few, monkeypatch):
+    """Runs of a tile and of one more or less, with lengths where blocks end, and before and after.
+
+    Heads that share keys are more than one program takes, or not; windows are of a token, of a
+    block, and longer.
+    """
+    monkeypatch.setattr(paged_attention, "FEW", few)
+    torch.manual_seed(0)
+    heads = Heads(0, 1.0, case.window, case.softcap)
+    program = Program(rows, block, warps=4, stages=2)
+    for drafts in (False, True):
+        off = off_runs(case, heads, dtype, DEVICE, drafts, program)
+        assert off < (0.01 if dtype == HALF else 1e-4)

@@ -14,8 +14,46 @@ from recollect.errors import UserError
 from recollect.models.attention import Heads, masked_attention
 from recollect.sampler.prefixes import Shared
 
-TILE = 64
-"""New tokens of one sequence that a program of the kernel takes."""
+LEAST_TILE = 16
+"""New tokens of one sequence that a program of the kernel takes, if there are that many."""
+FEW = 128
+"""Programs that are too few for a GPU: each then takes half as much."""
+WIDTHS = range(8, 257, 8)
+"""Widths of heads that torch's FlashAttention takes."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one program of the kernel for runs takes at a time, and how it is compiled."""
+
+    rows: int
+    """Queries: new tokens of one sequence, times the heads that share keys."""
+    block: int
+    """Keys."""
+    warps: int
+    stages: int
+
+    @classmethod
+    def of(cls, width: int, dtype: torch.dtype) -> Program:
+        """Choose by the width and type of heads; `benchmarks/paged_kernel.py --sweep` compares."""
+        if dtype == torch.float32:  # without tensor cores; larger ones take minutes to compile
+            return cls(rows=32, block=16, warps=4, stages=1)
+        if width > 128:
+            return cls(rows=64, block=32, warps=4, stages=2)
+        return cls(rows=128, block=64, warps=8, stages=3)
+
+    def tile(self, times: int) -> int:
+        """Return how many tokens a tile has, where this many heads share keys."""
+        return max(LEAST_TILE, self.rows // times)
+
+    def packed(self, times: int, tile: int, programs: int) -> int:
+        """Return for how many of the heads that share keys a program reads them.
+
+        `programs` is how many there are if each reads for all of these heads.
+        """
+        rows = self.rows // 2 if programs < FEW else self.rows
+        groups = -(-times // max(1, rows // tile))
+        return -(-times // groups)
 
 
 class PagedCache:
@@ -54,6 +92,74 @@ class PagedCache:
         return self.table[layer, 1]
 
 
+def attend_run(
+    heads: Heads, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
+    """Let the last n tokens (n, Hq, D) of a sequence (L, Hkv, D) see it up to themselves."""
+    at = torch.arange(len(keys), device=keys.device)
+    own = at[len(keys) - len(query) :, None]
+    seen = at <= own
+    if heads.window:
+        seen &= at > own - heads.window
+    q, k, v = (x.transpose(0, 1)[None] for x in (query, keys, values))
+    return masked_attention(heads, q, k, v, seen[None, None])[0].transpose(0, 1)
+
+
+def flash_takes(table: torch.Tensor) -> bool:
+    """Tell whether torch's FlashAttention takes heads (..., D) like these."""
+    if table.dtype not in (torch.float16, torch.bfloat16) or table.shape[-1] not in WIDTHS:
+        return False
+    if not table.is_cuda:  # plain torch takes everything
+        return True
+    known: bool = torch.backends.cuda.is_flash_attention_available()
+    return known and torch.cuda.get_device_capability(table.device) >= (8, 0)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """R runs whose pages are copied side by side, as torch's FlashAttention takes keys."""
+
+    pages: torch.Tensor
+    """(P,) int32: the places of their pages, run after run."""
+    starts: torch.Tensor
+    """(2, R + 1) int32: where each run's new tokens begin, and its keys; the last are the ends."""
+    lengths: torch.Tensor
+    """(R,) int32: keys of each run; its last page may have room for more."""
+    longest: tuple[int, int]
+    """Most new tokens of a run, and most keys."""
+
+    def copy(self, table: torch.Tensor, size: int) -> torch.Tensor:
+        """Copy a layer's keys and values out of (2, places, Hkv, D); places are then in order."""
+        words = table.view(torch.int64)  # four numbers at a time
+        whole = words.view(2, table.shape[1] // size, -1).index_select(1, self.pages)
+        return whole.view(table.dtype).view(2, -1, *table.shape[2:])
+
+    def look(self, heads: Heads, query: torch.Tensor, cache: PagedCache) -> torch.Tensor:
+        """Let queries (N, Hq, D) see their sequences up to themselves; return (N, Hq, D)."""
+        keys, values = self.copy(cache.table[heads.layer], cache.size)
+        if not query.is_cuda:
+            return self.look_plainly(heads, query, keys, values)
+        # Fewer keys' heads than queries' are as they are. Where a run has more keys than queries,
+        # FlashAttention 2 aligns the mask at the lower right: the last query sees the last key.
+        found = torch.ops.aten._flash_attention_forward(
+            query.contiguous(), keys, values, self.starts[0], self.starts[1], *self.longest,
+            0.0, True, False, scale=heads.scaling, seqused_k=self.lengths,
+        )  # fmt: skip
+        out: torch.Tensor = found[0]
+        return out
+
+    def look_plainly(
+        self, heads: Heads, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> torch.Tensor:
+        """Do the same run by run; keys and values are the copies."""
+        new, begin = self.starts.tolist()
+        parts = []
+        for i, length in enumerate(self.lengths.tolist()):
+            own = slice(begin[i], begin[i] + length)
+            parts.append(attend_run(heads, query[new[i] : new[i + 1]], keys[own], values[own]))
+        return torch.cat(parts)
+
+
 @dataclass
 class PromptPlan:
     """Runs of new tokens, each at the end of a sequence whose other tokens are in the cache."""
@@ -68,8 +174,10 @@ class PromptPlan:
     pages begin."""
     pages: torch.Tensor
     """int32: the places of pages, sequence after sequence."""
-    tile: int = TILE
-    """Tokens of a tile; the kernel takes powers of two from 16."""
+    tile: int
+    """Tokens of a tile."""
+    gathered: Gathered | None = None
+    """The same for torch's FlashAttention, where it pays."""
 
     def attend(
         self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -80,6 +188,8 @@ class PromptPlan:
 
     def look(self, heads: Heads, query: torch.Tensor) -> torch.Tensor:
         """Let queries (N, Hq, D) see what is stored, their own keys and values too."""
+        if self.gathered and heads.window is None and heads.softcap is None:
+            return self.gathered.look(heads, query, self.cache)
         keys, values = self.cache.keys(heads.layer), self.cache.values(heads.layer)
         if keys.is_cuda:
             from recollect.sampler.paged_kernels import attend_runs
@@ -101,12 +211,7 @@ class PromptPlan:
             at = torch.arange(length)
             place = self.pages[first + at // self.cache.size].long() * self.cache.size
             place += at % self.cache.size
-            seen = at <= at[begin - end :, None]
-            if heads.window:
-                seen &= at > at[begin - end :, None] - heads.window
-            rows = [x.transpose(0, 1)[None] for x in (query[begin:end], keys[place], values[place])]
-            found = masked_attention(heads, rows[0], rows[1], rows[2], seen[None, None])
-            out[begin:end] = found[0].transpose(0, 1)
+            out[begin:end] = attend_run(heads, query[begin:end], keys[place], values[place])
             begin = end
         return out
 
