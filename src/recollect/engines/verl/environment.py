@@ -14,6 +14,8 @@ NAME = "recollect"
 PLUGIN = "recollect.engines.verl.plugin"
 PACKED = "recollect_packed"
 """Our attention for packed rows, by its name among transformers' implementations."""
+INTERPRETER = "RECOLLECT_INTERPRETER"
+"""What Ray starts its processes with, in the place of Python itself."""
 HANDED_ON = ("VERL_USE_EXTERNAL_MODULES", "VERL_PLATFORM", "VERL_ENGINE_DEVICE", "PYTHONPATH")
 """Environment variables that the workers of a cluster need as they are here."""
 

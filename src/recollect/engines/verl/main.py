@@ -8,11 +8,31 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 
-from recollect.engines.verl.environment import PLUGIN
+from recollect.engines.verl.environment import INTERPRETER, PLUGIN
 from recollect.engines.verl.leave import leave
 from recollect.engines.verl.stop import STATUS, Stopped
+from recollect.engines.verl.warm.start import warmed
 from recollect.foreign import shown
+
+EARLY = ("torch", "transformers.models.auto.modeling_auto", "tensordict")
+"""What the processes of every run import, and knows nothing of Ray ..."""
+LATE = (
+    "ray._private.workers.default_worker",
+    "verl.trainer.main_ppo",
+    "verl.workers.engine_workers",
+    "recollect.engines.verl.trainer.trainer",
+    "recollect.engines.verl.worker.loop",
+)
+"""... and what does: Ray reads the variables of a process as it is imported."""
+VLLM_EARLY = ("vllm.config", "torch._inductor.compile_fx")
+VLLM_LATE = (
+    "vllm.v1.engine.core",
+    "vllm.v1.worker.gpu_worker",
+    "verl.workers.rollout.vllm_rollout.vllm_async_server",
+)
 
 
 def main() -> int:
@@ -24,9 +44,13 @@ def main() -> int:
     from recollect.errors import UserError
 
     try:
-        from recollect.engines.verl.runner import run
+        with ExitStack() as stack:
+            if not {"recollect.warm=false", "--cfg", "--help", "--info"} & set(sys.argv):
+                interpreter = stack.enter_context(warmed(*imports(sys.argv)))
+                os.environ[INTERPRETER] = str(interpreter)
+            from recollect.engines.verl.runner import run
 
-        run()
+            run()
     except UserError as error:
         print(shown(f"recollect: {error}"), file=sys.stderr)
         return 2
@@ -35,6 +59,13 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def imports(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Name what the processes of a run with these arguments import, early and late."""
+    if "actor_rollout_ref.rollout.name=recollect" in arguments:
+        return EARLY, LATE
+    return EARLY + VLLM_EARLY, LATE + VLLM_LATE
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import hydra
 import ray
 from omegaconf import DictConfig, open_dict
+from ray._private.services import get_ray_address_from_environment
 from ray.exceptions import RayError, RayTaskError
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
@@ -19,6 +20,7 @@ from verl.utils.device import auto_set_device
 from recollect.engines.verl import start_times
 from recollect.engines.verl.environment import (
     HANDED_ON,
+    INTERPRETER,
     compile_cache,
     key_names,
     tracker_variables,
@@ -113,7 +115,15 @@ def hand_on(config: DictConfig) -> None:
     with open_dict(config):
         environment: Any = config.ray_kwargs.ray_init.get("runtime_env") or {}
         environment = {**environment, "env_vars": {**given, **environment.get("env_vars", {})}}
+        if INTERPRETER in os.environ and not environment.get("py_executable"):
+            environment["py_executable"] = os.environ[INTERPRETER] if starts_ray(config) else None
         config.ray_kwargs.ray_init.runtime_env = environment
+
+
+def starts_ray(config: DictConfig) -> bool:
+    """Tell whether this run starts Ray itself, so that all of its processes are on this machine."""
+    address = config.ray_kwargs.ray_init.get("address")
+    return address in (None, "local") and get_ray_address_from_environment(address, None) is None
 
 
 def with_keys(run: Path) -> type[Runner]:

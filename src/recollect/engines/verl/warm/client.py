@@ -1,0 +1,86 @@
+"""In the place of an interpreter: let the warm process become what was to be run, and wait for it.
+
+    python -IS client.py SOCKET [what an interpreter takes]
+
+Where nobody answers, this becomes the interpreter that was meant. Started for every process of a
+run, it knows nothing but the standard library.
+"""
+
+import array
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from types import FrameType
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+MOST = 200
+"""Files that are handed on; a message takes no more than 253."""
+
+PATIENCE = 45.0
+"""Seconds in which the warm process may still be importing; Ray waits for 60."""
+
+
+def main() -> None:
+    """Ask, pass signals on, and end as the process ends."""
+    arguments = sys.argv[2:]
+    connection = ask(sys.argv[1], arguments)
+    if connection is None:
+        os.execv(sys.executable, [sys.executable, *arguments])
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        connection.send(bytes([number]))
+
+    for each in FORWARDED:
+        signal.signal(each, forward)
+    select.select([connection], [], [])
+    status = int.from_bytes(connection.recv(4) or bytes([0, 0, 0, signal.SIGKILL]), "big")
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.WEXITSTATUS(status))
+
+
+def ask(path: str, arguments: list[str]) -> socket.socket | None:
+    """Hand over all that a process begins with; return the connection, if it is taken."""
+    files = open_files()
+    if len(files) > MOST:
+        return None
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(path)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
+        given = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd(),
+                 "files": files}  # fmt: skip
+        text = json.dumps(given).encode()
+        connection.sendmsg([len(text).to_bytes(8, "big")], [rights])
+        connection.sendall(text)
+        connection.settimeout(PATIENCE)
+        if connection.recv(1):
+            connection.settimeout(None)
+            return connection
+    except OSError:  # it has ended, or was never there
+        pass
+    connection.close()
+    return None
+
+
+def open_files() -> list[int]:
+    """Return the descriptors that whatever is started here inherits."""
+    found = []
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if not fcntl.fcntl(number, fcntl.F_GETFD) & fcntl.FD_CLOEXEC:
+                found.append(number)
+        except OSError:  # that of the list itself
+            continue
+    return sorted(found)
+
+
+if __name__ == "__main__":
+    main()

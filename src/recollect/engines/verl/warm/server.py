@@ -1,0 +1,219 @@
+"""The warm process: import, then become what clients ask for, in a fork for each.
+
+    python -P -m recollect.engines.verl.warm.server LISTENING INTERPRETER EARLY LATE
+
+LISTENING is the descriptor of a socket, INTERPRETER what leads clients to it: what a fork starts
+through multiprocessing becomes a fork as well. EARLY and LATE are modules with commas in between:
+those of LATE read the environment as they are imported, which the first client brings. The process
+ends with its standard input, and its forks end with it. Knows nothing of verl.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import multiprocessing
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import warnings
+from contextlib import suppress
+from typing import Any
+
+from recollect.engines.verl.warm.client import FORWARDED, MOST
+from recollect.engines.verl.warm.job import Job, job_of
+
+LOW = 512
+"""Descriptors below are for what clients hand over, which keeps its numbers; ours are above."""
+NOT_INITIALIZED = 3
+"""What CUDA's driver says before anything has used it."""
+PR_SET_PDEATHSIG = 1
+ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""To ask whether there is a GPU must not use it: a fork could not use it any more."""
+
+
+def main() -> Job | None:
+    """Import and serve; in a fork, return what it is to do."""
+    listening, interpreter, early, late = sys.argv[1:]
+    multiprocessing.set_executable(interpreter)
+    server = Server(socket.socket(fileno=lifted(int(listening))), late)
+    nowhere = lifted(os.open(os.devnull, os.O_RDWR))
+    for number in range(3, LOW):  # what is imported opens files of its own, which stay
+        os.dup2(nowhere, number, inheritable=False)
+    bring(early)
+    return server.serve()
+
+
+def bring(modules: str) -> None:
+    """Import what there is of some modules."""
+    for name in modules.split(","):
+        with suppress(ImportError):  # whoever needs it will say so
+            importlib.import_module(name)
+
+
+def gpu_is_touched() -> bool:
+    """Tell whether CUDA's driver has been used, after which no fork can use it."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:  # nobody has loaded it
+        return False
+    return int(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != NOT_INITIALIZED
+
+
+def lifted(number: int) -> int:
+    """Move a descriptor out of the way."""
+    higher = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, LOW)
+    os.close(number)
+    return higher
+
+
+class Server:
+    """Fork for every client, tell it how its process ended, and end that with it."""
+
+    def __init__(self, listening: socket.socket, late: str) -> None:
+        self._listening = listening
+        self._late: str | None = late
+        self._clients: dict[int, socket.socket] = {}
+        """By the process that each has become."""
+        self._woken, self._waking = map(lifted, os.pipe2(os.O_NONBLOCK))
+
+    def serve(self) -> Job | None:
+        """Answer until standard input ends; in a fork, return what it is to do."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        os.set_blocking(self._waking, False)
+        signal.set_wakeup_fd(self._waking, warn_on_full_buffer=False)
+        while True:
+            asked: list[Any] = [0, self._woken, self._listening, *self._clients.values()]
+            ready = select.select(asked, [], [])[0]
+            if 0 in ready:
+                return None
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+                self._bury()
+            for pid, client in list(self._clients.items()):
+                if client in ready:
+                    self._pass_on(pid, client)
+            if self._listening in ready:
+                client = socket.socket(fileno=lifted(self._listening.accept()[0].detach()))
+                if job := self._answer(client):
+                    return job
+
+    def _answer(self, client: socket.socket) -> Job | None:
+        files: list[int] = []
+        try:
+            given = receive(client, files)
+            if self._late is not None:
+                self._prepare(given["environment"])
+            job = job_of(given["arguments"])
+            if job is None or max(given["files"], default=0) >= LOW:
+                client.close()  # it becomes an interpreter of its own
+            elif pid := fork():
+                self._clients[pid] = client
+                client.send(b"y")
+            else:
+                self._let_go()
+                client.close()
+                settle(files, given)
+                return job
+        except OSError:  # it was killed while it asked; if it has become a process, so is that
+            pass
+        finally:
+            for file in files:
+                os.close(file)
+        return None
+
+    def _prepare(self, environment: dict[str, str]) -> None:
+        """Import the rest, in the environment of a client."""
+        late, self._late = self._late or "", None
+        os.environ.update(environment | ENVIRONMENT)
+        bring(late)
+        if gpu_is_touched():
+            sys.exit("recollect: imports have used the GPU: processes are started one by one")
+        gc.collect()
+        gc.freeze()  # none of it is garbage, and unmarked it stays shared
+        os.closerange(3, LOW)
+
+    def _let_go(self) -> None:
+        """Close in a fork what is this process's."""
+        signal.set_wakeup_fd(-1)
+        for number in (self._woken, self._waking):
+            os.close(number)
+        for each in (self._listening, *self._clients.values()):
+            each.close()
+
+    def _bury(self) -> None:
+        """Tell the clients of processes that have ended."""
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if client := self._clients.pop(ended[0], None):
+                    with suppress(OSError):
+                        client.send(ended[1].to_bytes(4, "big"))
+                    client.close()
+
+    def _pass_on(self, pid: int, client: socket.socket) -> None:
+        """Send a process the signals that its client got; kill it if that is gone."""
+        try:
+            numbers = client.recv(16)
+        except OSError:
+            numbers = b""
+        if not numbers:
+            self._clients.pop(pid).close()
+        for number in numbers or [signal.SIGKILL]:
+            os.kill(pid, number)
+
+
+def receive(client: socket.socket, files: list[int]) -> dict[str, Any]:
+    """Read what a client hands over; its files are added, with high numbers of ours."""
+    client.settimeout(10)
+    head, low, _, _ = socket.recv_fds(client, 8, MOST)
+    files += [lifted(number) for number in low]
+    size, text = int.from_bytes(head, "big"), bytearray()
+    while len(text) < size:
+        part = client.recv(size - len(text))
+        if not part:
+            raise ConnectionError("the client is gone")
+        text += part
+    client.settimeout(None)
+    given: dict[str, Any] = json.loads(text)
+    return given
+
+
+def fork() -> int:
+    """Fork, though libraries may have threads: theirs wait for work, and hold nothing."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def settle(files: list[int], given: dict[str, Any]) -> None:
+    """Make this fork what an interpreter that was started there would be."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number in (*FORWARDED, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(nowhere, standard)
+    os.close(nowhere)
+    for file, number in zip(files, given["files"], strict=True):
+        os.dup2(file, number)
+    os.environ.clear()
+    os.environ.update(given["environment"])
+    os.chdir(given["folder"])
+    random.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+
+
+if __name__ == "__main__":
+    job = main()
+    if job is not None:
+        job()
