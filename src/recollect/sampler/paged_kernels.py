@@ -30,7 +30,7 @@ def _attend_token(  # type: ignore[no-untyped-def]
     scale, softcap, window,
     Q_HEADS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr,
     BEFORE: tl.constexpr, SPLITS: tl.constexpr, TIMES: tl.constexpr, BLOCK: tl.constexpr,
-    PADDED: tl.constexpr, PRECISION: tl.constexpr,
+    PADDED: tl.constexpr, PRECISION: tl.constexpr, CAPPED: tl.constexpr,
 ):  # fmt: skip
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     parts: tl.constexpr = BEFORE + SPLITS
@@ -58,7 +58,7 @@ def _attend_token(  # type: ignore[no-untyped-def]
         both = there[:, None] & (d[None, :] < WIDTH)
         k = tl.load(keys + place[:, None] + d[None, :], mask=both, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-        if softcap > 0:
+        if CAPPED:
             scores = softcap * (1 - 2 / (tl.exp(2 * scores / softcap) + 1))
         scores = tl.where(there[None, :], scores, float("-inf"))
         higher = tl.maximum(best, tl.max(scores, 1))
@@ -82,7 +82,7 @@ def _attend_shared(  # type: ignore[no-untyped-def]
     tile_row, scale, softcap,
     Q_HEADS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr,
     BEFORE: tl.constexpr, PARTS: tl.constexpr, QUERIES: tl.constexpr, BLOCK: tl.constexpr,
-    PADDED: tl.constexpr, PRECISION: tl.constexpr,
+    PADDED: tl.constexpr, PRECISION: tl.constexpr, CAPPED: tl.constexpr,
 ):  # fmt: skip
     tile, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     count = tl.load(tiles + tile_row + tile)
@@ -108,7 +108,7 @@ def _attend_shared(  # type: ignore[no-untyped-def]
         place = ((page * SIZE + t % SIZE) * HEADS + head) * WIDTH
         k = tl.load(keys + place[:, None] + d[None, :], mask=inside, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
-        if softcap > 0:
+        if CAPPED:
             scores = softcap * (1 - 2 / (tl.exp(2 * scores / softcap) + 1))
         higher = tl.maximum(best, tl.max(scores, 1))
         kept, p = tl.exp(best - higher), tl.exp(scores - higher[:, None])
@@ -199,7 +199,8 @@ def attend_tokens(
     total = query.new_empty(rows, parts, q_heads, dtype=torch.float32)
     shape = dict(Q_HEADS=q_heads, HEADS=kv_heads, WIDTH=width, SIZE=size, BLOCK=BLOCK,
                  PADDED=triton.next_power_of_2(width), BEFORE=before,
-                 PRECISION="ieee" if query.dtype == torch.float32 else "tf32")  # fmt: skip
+                 PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
+                 CAPPED=bool(heads.softcap))  # fmt: skip
     some = lengths  # read by no one
     if shared:
         some = shared.tokens
