@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from recollect.types import Question, Task
 
@@ -24,8 +23,7 @@ class Guessable(Protocol):
         """Return the possible answers to a question, by its kind alone, or to any question."""
 
 
-@dataclass(frozen=True)
-class Mention:
+class Mention(NamedTuple):
     """A place in a text where a possible answer is named."""
 
     value: int

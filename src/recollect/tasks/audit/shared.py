@@ -52,12 +52,21 @@ class SharedAnswers:
 
 
 def text_digest(text: str) -> bytes:
-    """Return what a text is known by: its words alone, without the number of a document.
+    """Return what a text is known by: its words alone, without the number of a document."""
+    return digest_of(plain_words(text))
+
+
+def plain_words(text: str) -> str:
+    """Return the words of a text without the number of a document.
 
     Case, spaces, punctuation and what cannot be seen make no other text.
     """
     if not text.isascii():
         text = "".join(c for c in unicodedata.normalize("NFKC", text) if category(c) != "Cf")
     plain = _NUMBERED.sub("", " ".join(text.casefold().split()), count=1)
-    plain = " ".join(_WORDS.findall(plain)) or plain
+    return " ".join(_WORDS.findall(plain)) or plain
+
+
+def digest_of(plain: str) -> bytes:
+    """Return a short name of such words."""
     return blake2b(plain.encode("utf-8", "replace"), digest_size=12).digest()

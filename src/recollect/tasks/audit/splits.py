@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from recollect.tasks.audit.shared import text_digest
+from recollect.tasks.audit.shared import digest_of, plain_words
 from recollect.tasks.uniformity import chi_square_p, histogram
 from recollect.types import Task
 
@@ -37,30 +37,38 @@ class Positions:
 
 def overlaps(train: Sequence[Task], test: Sequence[Task]) -> list[Overlap]:
     """Count what the test tasks share with the training tasks, by the words alone."""
-    known = {text_digest(chunk) for task in train for chunk in task.chunks}
-    documents, gold = set(), set()
-    for task in test:
-        evidence = {i for question in task.questions for i in question.evidence}
-        for i, chunk in enumerate(task.chunks):
-            key = text_digest(chunk)
-            documents.add(key)
-            if i in evidence:
-                gold.add(key)
-    asked = {text_digest(q.text) for task in train for q in task.questions}
-    tasks = {_whole(task) for task in train}
-    questions = {text_digest(q.text) for task in test for q in task.questions}
-    whole = {_whole(task) for task in test}
+    known, own = _Digests.of(train), _Digests.of(test)
     return [
-        Overlap("whole tasks", len(whole & tasks), len(whole)),
-        Overlap("chunks with evidence", len(gold & known), len(gold)),
-        Overlap("chunks", len(documents & known), len(documents)),
-        Overlap("questions", len(questions & asked), len(questions)),
+        Overlap("whole tasks", len(own.tasks & known.tasks), len(own.tasks)),
+        Overlap("chunks with evidence", len(own.evidence & known.chunks), len(own.evidence)),
+        Overlap("chunks", len(own.chunks & known.chunks), len(own.chunks)),
+        Overlap("questions", len(own.questions & known.questions), len(own.questions)),
     ]
 
 
-def _whole(task: Task) -> bytes:
-    texts = [*task.chunks, *(question.text for question in task.questions)]
-    return text_digest("\n".join(texts))
+@dataclass(frozen=True)
+class _Digests:
+    """What the texts of a split are known by."""
+
+    tasks: set[bytes] = field(default_factory=set)
+    chunks: set[bytes] = field(default_factory=set)
+    evidence: set[bytes] = field(default_factory=set)
+    """Chunks that a question names."""
+    questions: set[bytes] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, tasks: Sequence[Task]) -> _Digests:
+        found = cls()
+        for task in tasks:
+            texts = [plain_words(chunk) for chunk in task.chunks]
+            asked = [plain_words(question.text) for question in task.questions]
+            chunks = [digest_of(text) for text in texts]
+            named = {i for question in task.questions for i in question.evidence}
+            found.tasks.add(digest_of(" ".join([*texts, *asked])))
+            found.chunks.update(chunks)
+            found.evidence.update(key for i, key in enumerate(chunks) if i in named)
+            found.questions.update(map(digest_of, asked))
+        return found
 
 
 def positions(tasks: Sequence[Task]) -> Positions | None:
