@@ -112,6 +112,7 @@ class FoldAgent:
     query_aware: bool = True
     """Whether the questions are known while reading."""
     prompts: FoldPrompts = FoldPrompts()
+    """Texts with the fields {problem}, {memory} and {chunk}."""
 
     def __post_init__(self) -> None:
         names = ("chunk_size", "max_memory_tokens", "max_answer_tokens", "max_chunks")

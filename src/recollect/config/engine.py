@@ -38,6 +38,7 @@ class ModelConfig:
     device: str = "auto"
     """auto takes the first GPU if there is one, else the CPU."""
     lora: LoraConfig = LoraConfig()
+    """Low-rank adapters through peft; the base weights stay as they are."""
     weights: Literal["float32", "bfloat16"] = "float32"
     """Type of the weights in forward and backward passes. bfloat16 halves the memory of weights and
     activations; the optimiser still keeps weights and sums gradients in float32."""
