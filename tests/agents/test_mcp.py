@@ -25,7 +25,10 @@ from recollect.rewards.answers import AnswerReward
 from recollect.rollout import Rollout
 from recollect.types import Question, Task
 
-pytest.importorskip("mcp", reason="the extra mcp is not installed")
+# To look for it is quick, to import it takes a second in every worker; its servers do that.
+pytestmark = pytest.mark.skipif(
+    not importlib.util.find_spec("mcp"), reason="the extra mcp is not installed"
+)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOSTILE = """
 import os, sys, time

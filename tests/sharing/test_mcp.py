@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from recollect.cli import main
 from tests.commands.test_ask import SMALL, respond
 from tests.support.chat_server import chat_server
 
-mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
+# To look for it is quick, to import it takes a second in every worker.
+pytestmark = pytest.mark.skipif(not find_spec("mcp"), reason="the extra mcp is not installed")
 
 
 def command(url: str, folder: Path, *more: str) -> list[str]:
@@ -23,6 +25,8 @@ def command(url: str, folder: Path, *more: str) -> list[str]:
 
 @asynccontextmanager
 async def connected(args: list[str], log: Path):
+    import mcp
+
     started = mcp.StdioServerParameters(command=sys.executable, args=args, env={**os.environ})
     with open(log, "w") as errors:
         async with (
