@@ -26,6 +26,25 @@ os.environ.setdefault("SSL_CERT_DIR", str(Path(__file__).parent / "support"))
 gc.disable()
 
 
+# Those that take longest, most of it in other processes or waiting. One that begins last is waited
+# for alone.
+FIRST = (
+    "test_both_stages_raise_their_score",
+    "test_the_reward_rises",
+    "test_reward_alone_decides_which_mention_is_kept",
+    "test_a_few_seconds_of_every_kind_of_fault",
+    "test_an_example_learns[own_agent]",
+    "test_reward_teaches_which_program_fits",
+    "test_an_agent_of_a_cell_is_trained_evaluated_plotted_and_resumed",
+    "test_ten_thousand_interleaved_trials_are_isolated_and_leave_nothing",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest; all else stays in its order."""
+    items.sort(key=lambda item: FIRST.index(item.name) if item.name in FIRST else len(FIRST))
+
+
 def pytest_collection_finish() -> None:
     """Collect garbage again, but not among what has been imported, and not all the time."""
     gc.freeze()
