@@ -17,6 +17,8 @@ from recollect.tasks.documents.paragraphs import Item, Paragraph
 TRAINING_SHARE = 4
 """One in four titles without a question is for training: held-out texts are the longer ones."""
 
+_MARKS = bytes(code for code in range(128) if not chr(code).isalnum())
+
 
 @dataclass
 class Partition:
@@ -63,5 +65,9 @@ class Partition:
 
 def _digest(text: str) -> bytes:
     """Take a text by its letters and digits: copies differ in spaces, marks and case."""
-    plain = "".join(filter(str.isalnum, text.casefold())) or text
-    return blake2b(plain.encode("utf-8", "replace"), digest_size=16).digest()
+    folded = text.casefold()
+    if folded.isascii():  # most are, and a set of paragraphs has millions of characters
+        plain = folded.encode().translate(None, _MARKS)
+    else:
+        plain = "".join(filter(str.isalnum, folded)).encode("utf-8", "replace")
+    return blake2b(plain or text.encode("utf-8", "replace"), digest_size=16).digest()
