@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -20,10 +21,11 @@ from recollect.tasks.documents.document_files import build_documents, sort_input
 from recollect.tasks.documents.documents import PUBLISHED, DocumentTasks, documents_of
 from recollect.tasks.documents.hotpotqa import HOTPOTQA, HotpotQA
 from recollect.tasks.documents.musique import MUSIQUE, Musique
-from recollect.tasks.documents.paragraphs import DroppedRecord, Item
+from recollect.tasks.documents.paragraphs import DocumentSource, DroppedRecord, Item
 from recollect.tasks.documents.placement import check_placement, place
 from recollect.tasks.documents.squad import SQUAD, Squad
 from recollect.tasks.documents.twowiki import TWOWIKI, TwoWiki
+from recollect.tasks.files.manifest import Manifest
 from recollect.tasks.lengths import estimate_tokens, parse_length
 from recollect.tasks.splits import split_of_file
 from recollect.tasks.uniformity import chi_square_p, chi_square_tail, histogram
@@ -31,6 +33,7 @@ from recollect.types import Task
 from tests.support.made_up_hotpot import REAL, build, item, write_source
 
 LENGTHS = tuple(PUBLISHED.values())
+Built = tuple[Path, Manifest]
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +52,20 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = sort_inputs(HOTPOTQA, [REAL / "hotpotqa"], others)
     build_documents(HOTPOTQA, sources, output, repeat=True)
     return output
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[DocumentSource], Built]:
+    """Return a set's folder and manifest, made once of the real files; nothing writes to it."""
+
+    @cache
+    def make(source: DocumentSource) -> Built:
+        if not (REAL / source.name).is_dir():
+            pytest.skip(f"{source.name} is not beside the repository")
+        output = tmp_path_factory.mktemp("built") / source.name
+        return output, build_documents(source, sort_inputs(source, [REAL / source.name]), output)
+
+    return make
 
 
 def titles(task: Task) -> list[str]:
@@ -117,11 +134,8 @@ def test_what_a_test_question_shows_is_never_trained_on(tmp_path):
 @pytest.mark.parametrize(
     ("source", "kind"), [(HOTPOTQA, HotpotQA), (TWOWIKI, TwoWiki), (MUSIQUE, Musique)]
 )
-def test_no_real_paragraph_is_in_both_splits(tmp_path, source, kind):
-    if not (REAL / source.name).is_dir():
-        pytest.skip(f"{source.name} is not beside the repository")
-    build_documents(source, sort_inputs(source, [REAL / source.name]), tmp_path)
-    family = kind(tmp_path, 40)
+def test_no_real_paragraph_is_in_both_splits(built, source, kind):
+    family = kind(built(source)[0], 40)
     train, test = (
         [family.task(i, 0, split) for i in range(min(150, family.size(split)))]
         for split in ("train", "test")
@@ -326,11 +340,8 @@ def test_real_hotpotqa_holds_its_evidence(real, documents):
         assert len(set(titles(task))) == documents
 
 
-def test_real_evidence_is_uniform_and_lengths_are_as_published(tmp_path):
-    if not (REAL / "hotpotqa").is_dir():
-        pytest.skip("HotpotQA is not beside the repository")
-    build_documents(HOTPOTQA, sort_inputs(HOTPOTQA, [REAL / "hotpotqa"]), tmp_path)
-    family = HotpotQA(tmp_path, 50)
+def test_real_evidence_is_uniform_and_lengths_are_as_published(built):
+    family = HotpotQA(built(HOTPOTQA)[0], 50)
     assert family.size("test") == 1100
     assert chi_square_p(*histogram(positions(family, 1100))) > 0.001
     tokens = [estimate_tokens("\n\n".join(family.task(i, 0, "test").chunks)) for i in range(128)]
@@ -340,12 +351,10 @@ def test_real_evidence_is_uniform_and_lengths_are_as_published(tmp_path):
 @pytest.mark.parametrize(
     ("source", "kind", "gold"), [(TWOWIKI, TwoWiki, 2), (MUSIQUE, Musique, 2), (SQUAD, Squad, 1)]
 )
-def test_the_other_sets_are_made_the_same_way(tmp_path, source, kind, gold):
-    if not (REAL / source.name).is_dir():
-        pytest.skip(f"{source.name} is not beside the repository")
-    manifest = build_documents(source, sort_inputs(source, [REAL / source.name]), tmp_path)
+def test_the_other_sets_are_made_the_same_way(built, source, kind, gold):
+    folder, manifest = built(source)
     assert manifest.counts["test"] >= 100
-    family = kind(tmp_path, 100)
+    family = kind(folder, 100)
     tasks = [family.task(i, 0, "test") for i in range(50)]
     answered = 0
     for task in tasks:
