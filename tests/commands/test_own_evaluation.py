@@ -15,6 +15,7 @@ from recollect.evaluation.folder import read_episodes
 from recollect.evaluation.results import load
 from tests.support.chat_server import chat_server
 from tests.support.own import own_folder
+from tests.support.warm import Warm
 
 
 @pytest.fixture
@@ -208,13 +209,10 @@ def test_an_agent_that_takes_things_away_is_one_message(here, body, says):
     with chat_server(lambda _text: "e1") as server:
         words = ["eval", "--agents", "own:taking", "--tasks", "recall@1k", "--n", "2"]
         words += ["--model", server.url, "--out", "out", "--no-closed-book"]
-        done = subprocess.run(
-            [sys.executable, "-m", "recollect", *words],
-            capture_output=True, text=True, timeout=60,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        )  # fmt: skip
-    assert done.returncode == 2
-    assert says in done.stderr and "Traceback" not in done.stderr
+        taken = Warm(words)
+        _, said = taken.communicate(timeout=60)
+    assert taken.returncode == 2
+    assert says in said and "Traceback" not in said
 
 
 def test_measuring_a_preset_finds_a_mistake_at_once_too(here, capsys):
