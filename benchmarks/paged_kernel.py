@@ -1,8 +1,7 @@
 """The sampler's kernels on a GPU beside plain torch: how far they are off, for odd shapes too.
 
 Then what a layer's attention takes where siblings begin alike: read for each, and read once; and
-what reading prompts takes: from pages, from copies that torch's FlashAttention reads, and with
-torch's own attention to the same numbers without pages.
+what reading prompts takes, beside torch's own attention to the same numbers without pages.
 
     python benchmarks/paged_kernel.py
     python benchmarks/paged_kernel.py --sweep   # only reading, with the kernel cut in many ways
@@ -27,12 +26,12 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 from recollect.models.attention import Heads, masked_attention
-from recollect.sampler.paged_attention import Gathered, PagedCache, Program, flash_takes
+from recollect.sampler.paged_attention import PagedCache, Program
 from recollect.sampler.paged_kernels import attend_runs, attend_tokens
-from recollect.sampler.prefill import COPIED
 from recollect.sampler.prefixes import SharedRows
 
 PAGE, PAGES, DRAFT = 32, 80, 16
+PLAIN = "torch, without pages"
 SWEEP = tuple(
     Program(rows, block, warps, stages)
     for rows, warps, block, most in (
@@ -107,11 +106,6 @@ class Prompts:
     def tile(self, program: Program) -> int:
         """Return how many tokens a program takes."""
         return DRAFT if self.drafts else program.tile(self.case.q_heads // self.case.heads)
-
-    def copied(self) -> bool:
-        """Tell whether the sampler lets FlashAttention read these, if the pass is long."""
-        held = -(-self.length // PAGE) * PAGE
-        return not self.drafts and held <= COPIED * self.new
 
     def flops(self) -> float:
         """Count two products over what each new token sees."""
@@ -222,22 +216,6 @@ def off_runs(
     return max(padding, some.off(case, heads, list(sizes), query[:total], out[:total]))
 
 
-def off_copies(case: Case, heads: Heads, dtype: torch.dtype, device: str) -> float:
-    """Return the largest error of runs that torch's FlashAttention reads from copies."""
-    sizes, lengths = zip(*RUNS, strict=True)
-    some = Sequences.random(case, list(lengths), dtype, device)
-    cache = PagedCache(1, some.keys[:1].transpose(0, 1), PAGES, PAGE)
-    cache.table[0, 0], cache.table[0, 1] = some.keys, some.values
-    ends, keys = (
-        np.append(0, np.cumsum(x)) for x in (sizes, PAGE * np.ceil(np.divide(lengths, PAGE)))
-    )
-    starts, held = (torch.from_numpy(np.stack(x).astype(np.int32)).to(device)
-                    for x in ((ends, keys), lengths))  # fmt: skip
-    query = torch.randn(int(ends[-1]), case.q_heads, case.width, device=device).to(dtype)
-    plan = Gathered(some.pages, starts, held, (max(sizes), max(lengths)))
-    return some.off(case, heads, list(sizes), query, plan.look(heads, query, cache))
-
-
 def time_siblings(some: Siblings, device: str) -> tuple[float, float, float]:
     """Return milliseconds of a layer, read for each and read once, and how far these differ."""
     case, rows = some.case, some.groups * some.siblings
@@ -306,15 +284,6 @@ class Reading:
             self.pages.flatten(), tiles, runs, PAGE, tile, program,
         )  # fmt: skip
 
-    def copies(self) -> Callable[[], torch.Tensor]:
-        """Copy the pages side by side, for torch's FlashAttention."""
-        some, device = self.some, self.query.device
-        number = torch.arange(some.count + 1, device=device, dtype=torch.int32)
-        starts = torch.stack([number * some.new, number * self.pages.shape[1] * PAGE])
-        lengths = torch.full_like(number[1:], some.length)
-        plan = Gathered(self.pages.flatten(), starts, lengths, (some.new, some.length))
-        return partial(plan.look, self.heads, self.query, self.cache)
-
     def plain(self) -> Callable[[], torch.Tensor]:
         """Let torch attend to the same numbers, which lie ready without pages."""
         some, at = self.some, torch.arange(self.some.length, device=self.query.device)
@@ -360,9 +329,6 @@ def off_case(case: Case, dtype: torch.dtype, device: str, tokens: bool) -> dict[
         name: off_runs(case, heads, dtype, device, drafts)
         for name, drafts in (("runs", False), ("drafts", True))
     }
-    takes = flash_takes(torch.empty(1, case.width, dtype=dtype, device=device))
-    if takes and case.window is None and case.softcap is None:
-        errors["copies"] = off_copies(case, heads, dtype, device)
     if tokens:
         rows = 300 if device == "cuda" else 3  # the interpreter is slow
         errors["1 row"] = off_tokens(case, heads, 1, dtype, device)
@@ -424,10 +390,8 @@ def cut(program: Program | None) -> str:
 def prompts(some: Prompts, ways: Sequence[Program | None], times: int) -> list[float]:
     """Time reading prompts with the kernel cut in some ways; return how long each takes."""
     one = Reading.random(some, "cuda", torch.bfloat16)
-    copies = "copies for FlashAttention" + ("" if some.copied() else " (not done)")
-    runs = {"torch, without pages": one.plain(), copies: one.copies()}
-    runs |= {cut(way): one.kernel(way) for way in ways}
-    expected = runs["torch, without pages"]()
+    runs = {PLAIN: one.plain()} | {cut(way): one.kernel(way) for way in ways}
+    expected = runs[PLAIN]()
     took: dict[str, float] = {}
     print(f"\n{some.name:46}{'ms':>9}{'TFLOP/s':>9}{'apart':>9}")
     for name, run in runs.items():
@@ -437,7 +401,7 @@ def prompts(some: Prompts, ways: Sequence[Program | None], times: int) -> list[f
         print(f"  {name:44}{took[name]:9.3f}{rate:9.0f}{off:9.1e}", flush=True)
         assert off < 0.05, "prompts are off"
     kernels = [took[cut(way)] for way in ways]
-    beside = f"torch: {took['torch, without pages']:.3f} ms, copies: {took[copies]:.3f} ms"
+    beside = f"torch: {took[PLAIN]:.3f} ms"
     print(f"figure | attention of prompts, {some.name} | {min(kernels):.3f} ms | {beside}")
     return kernels
 

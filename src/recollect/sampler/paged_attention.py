@@ -16,10 +16,10 @@ from recollect.sampler.prefixes import Shared
 
 LEAST_TILE = 16
 """New tokens of one sequence that a program of the kernel takes, if there are that many."""
+ROOM = 160 << 10
+"""Shared memory for the longer blocks, in bytes: an A100 and an H100 have it, an L40 has not."""
 FEW = 128
 """Programs that are too few for a GPU: each then takes half as much."""
-WIDTHS = range(8, 257, 8)
-"""Widths of heads that torch's FlashAttention takes."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,18 @@ class Program:
     stages: int
 
     @classmethod
-    def of(cls, width: int, dtype: torch.dtype) -> Program:
-        """Choose by the width and type of heads; `benchmarks/paged_kernel.py --sweep` compares."""
+    def of(cls, width: int, dtype: torch.dtype, room: int = ROOM) -> Program:
+        """Choose by the width and type of heads; `benchmarks/paged_kernel.py --sweep` compares.
+
+        `room` is a GPU's shared memory for one program, in bytes.
+        """
         if dtype == torch.float32:  # without tensor cores; larger ones take minutes to compile
             return cls(rows=32, block=16, warps=4, stages=1)
         if width > 128:
             return cls(rows=64, block=32, warps=4, stages=2)
-        return cls(rows=128, block=64, warps=8, stages=3)
+        if width <= 64:
+            return cls(rows=64, block=64, warps=4, stages=3)
+        return cls(rows=128, block=128 if room >= ROOM else 64, warps=8, stages=2)
 
     def tile(self, times: int) -> int:
         """Return how many tokens a tile has, where this many heads share keys."""
@@ -105,61 +110,6 @@ def attend_run(
     return masked_attention(heads, q, k, v, seen[None, None])[0].transpose(0, 1)
 
 
-def flash_takes(table: torch.Tensor) -> bool:
-    """Tell whether torch's FlashAttention takes heads (..., D) like these."""
-    if table.dtype not in (torch.float16, torch.bfloat16) or table.shape[-1] not in WIDTHS:
-        return False
-    if not table.is_cuda:  # plain torch takes everything
-        return True
-    known: bool = torch.backends.cuda.is_flash_attention_available()
-    return known and torch.cuda.get_device_capability(table.device) >= (8, 0)
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """R runs whose pages are copied side by side, as torch's FlashAttention takes keys."""
-
-    pages: torch.Tensor
-    """(P,) int32: the places of their pages, run after run."""
-    starts: torch.Tensor
-    """(2, R + 1) int32: where each run's new tokens begin, and its keys; the last are the ends."""
-    lengths: torch.Tensor
-    """(R,) int32: keys of each run; its last page may have room for more."""
-    longest: tuple[int, int]
-    """Most new tokens of a run, and most keys."""
-
-    def copy(self, table: torch.Tensor, size: int) -> torch.Tensor:
-        """Copy a layer's keys and values out of (2, places, Hkv, D); places are then in order."""
-        words = table.view(torch.int64)  # four numbers at a time
-        whole = words.view(2, table.shape[1] // size, -1).index_select(1, self.pages)
-        return whole.view(table.dtype).view(2, -1, *table.shape[2:])
-
-    def look(self, heads: Heads, query: torch.Tensor, cache: PagedCache) -> torch.Tensor:
-        """Let queries (N, Hq, D) see their sequences up to themselves; return (N, Hq, D)."""
-        keys, values = self.copy(cache.table[heads.layer], cache.size)
-        if not query.is_cuda:
-            return self.look_plainly(heads, query, keys, values)
-        # Fewer keys' heads than queries' are as they are. Where a run has more keys than queries,
-        # FlashAttention 2 aligns the mask at the lower right: the last query sees the last key.
-        found = torch.ops.aten._flash_attention_forward(
-            query.contiguous(), keys, values, self.starts[0], self.starts[1], *self.longest,
-            0.0, True, False, scale=heads.scaling, seqused_k=self.lengths,
-        )  # fmt: skip
-        out: torch.Tensor = found[0]
-        return out
-
-    def look_plainly(
-        self, heads: Heads, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
-    ) -> torch.Tensor:
-        """Do the same run by run; keys and values are the copies."""
-        new, begin = self.starts.tolist()
-        parts = []
-        for i, length in enumerate(self.lengths.tolist()):
-            own = slice(begin[i], begin[i] + length)
-            parts.append(attend_run(heads, query[new[i] : new[i + 1]], keys[own], values[own]))
-        return torch.cat(parts)
-
-
 @dataclass
 class PromptPlan:
     """Runs of new tokens, each at the end of a sequence whose other tokens are in the cache."""
@@ -176,8 +126,6 @@ class PromptPlan:
     """int32: the places of pages, sequence after sequence."""
     tile: int
     """Tokens of a tile."""
-    gathered: Gathered | None = None
-    """The same for torch's FlashAttention, where it pays."""
 
     def attend(
         self, heads: Heads, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -188,8 +136,6 @@ class PromptPlan:
 
     def look(self, heads: Heads, query: torch.Tensor) -> torch.Tensor:
         """Let queries (N, Hq, D) see what is stored, their own keys and values too."""
-        if self.gathered and heads.window is None and heads.softcap is None:
-            return self.gathered.look(heads, query, self.cache)
         keys, values = self.cache.keys(heads.layer), self.cache.values(heads.layer)
         if keys.is_cuda:
             from recollect.sampler.paged_kernels import attend_runs

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from recollect.models.attention import Heads
-from recollect.sampler.paged_attention import Program
+from recollect.sampler.paged_attention import ROOM, Program
 from recollect.sampler.prefixes import BLOCK, QUERIES, Shared
 
 PROGRAMS = 512
@@ -325,6 +325,14 @@ def _attend_tile(  # type: ignore[no-untyped-def]
     tl.store(out + q_at, sums.to(out.dtype.element_ty), mask=both)
 
 
+def _room(query: torch.Tensor) -> int:
+    """Return the shared memory that a program may have."""
+    if not query.is_cuda:
+        return ROOM
+    found = triton.runtime.driver.active.utils.get_device_properties(query.device.index)
+    return int(found["max_shared_mem"])
+
+
 def attend_runs(
     heads: Heads,
     query: torch.Tensor,
@@ -344,7 +352,7 @@ def attend_runs(
     query = query.contiguous()
     out = torch.zeros_like(query)  # padding is in no tile, and must not become garbage
     q_heads, width = query.shape[1:]
-    kv_heads, some = keys.shape[1], program or Program.of(width, query.dtype)
+    kv_heads, some = keys.shape[1], program or Program.of(width, query.dtype, _room(query))
     pack = some.packed(q_heads // kv_heads, tile, kv_heads * tiles.shape[1])
     rows = max(16, triton.next_power_of_2(tile * pack))
     scale, squash = heads.scaling * LOG2E, 0.0

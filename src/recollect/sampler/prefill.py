@@ -14,7 +14,7 @@ import torch
 from recollect.models.model import LoadedModel
 from recollect.models.transfer import put
 from recollect.sampler.graphs import Graphs, Staged, rounded
-from recollect.sampler.paged_attention import Gathered, PagedCache, Program, PromptPlan, flash_takes
+from recollect.sampler.paged_attention import PagedCache, Program, PromptPlan
 from recollect.sampler.paged_requests import PagedRequest
 from recollect.sampler.prefixes import head_shape
 
@@ -22,9 +22,6 @@ SHORT = 1 << 14
 """Tokens up to which a pass is recorded ..."""
 STEP = 64
 """... and what their number is a multiple of."""
-COPIED = 4
-"""Keys that may be copied for each new token. A 7B's layer moves 16 KB for four, which takes a GPU
-4 ns, where a new token's products take it 700; and its MLP needs more memory than the copies."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,6 @@ class Prefill:
         self._runs = Staged((3, rows), torch.long, device)
         """Where its new tokens end, its length, where its pages begin."""
         self._pages = Staged((pages,), torch.int32, device)
-        self._gathered = Staged((3, rows + 1), torch.int32, device)
-        """Where its new tokens and its copied keys begin, and its length."""
         self._hidden = torch.empty(0)
         """(short, width): what a recorded pass leaves."""
 
@@ -87,7 +82,7 @@ class Prefill:
         ends = np.cumsum(runs.sizes) - 1
         if self._graphs is None or count > self._short:
             self._load(runs, count)
-            return self._compute(count, self._gather(runs))[put(ends, self.cache.device)]
+            return self._compute(count)[put(ends, self.cache.device)]
         size = self.record(count)
         self._load(runs, size)
         self._graphs.replay(size)
@@ -122,23 +117,6 @@ class Prefill:
             staged.send()
         self._pages.send(len(runs.pages))
 
-    def _gather(self, runs: Runs) -> Gathered | None:
-        """Plan the same for FlashAttention; nothing where it does not pay, or takes no such heads.
-
-        The longest runs are numbers on the host, so that no recorded pass can have this.
-        """
-        pages, rows, size = len(runs.pages), len(runs.sizes), self.cache.size
-        if pages * size > COPIED * len(runs.ids) or not flash_takes(self.cache.table):
-            return None
-        host, there = self._gathered.host, self._gathered.there
-        host[0, 0] = 0
-        host[0, 1 : rows + 1] = np.cumsum(runs.sizes)
-        host[1, : rows + 1] = np.append(runs.begin, pages) * size
-        host[2, :rows] = runs.lengths
-        self._gathered.send()
-        longest = int(runs.sizes.max()), int(runs.lengths.max())
-        return Gathered(self._pages.there[:pages], there[:2, : rows + 1], there[2, :rows], longest)
-
     def _blank(self) -> None:
         self._tokens.there.zero_()
         self._tiles.there.fill_(-1)
@@ -149,12 +127,10 @@ class Prefill:
     def _leave(self, size: int) -> None:
         self._hidden[:size] = self._compute(size)
 
-    def _compute(self, size: int, gathered: Gathered | None = None) -> torch.Tensor:
+    def _compute(self, size: int) -> torch.Tensor:
         ids, positions, into = self._tokens.there[:, :size]
         rows = self._runs.there.shape[1]
         tiles = self._tiles.there[:, : min(size, size // self._tile + rows)]
-        plan = PromptPlan(
-            self.cache, into, tiles, self._runs.there, self._pages.there, self._tile, gathered
-        )
+        plan = PromptPlan(self.cache, into, tiles, self._runs.there, self._pages.there, self._tile)
         with self.model.autocast:
             return self.model.hidden(ids, positions, plan)
