@@ -21,7 +21,6 @@ EARLY = ("torch", "transformers.models.auto.modeling_auto", "tensordict")
 """What the processes of every run import, and knows nothing of Ray ..."""
 LATE = (
     "ray._private.workers.default_worker",
-    "verl.trainer.main_ppo",
     "verl.workers.engine_workers",
     "recollect.engines.verl.trainer.trainer",
     "recollect.engines.verl.worker.loop",
@@ -30,8 +29,8 @@ LATE = (
 VLLM_EARLY = ("vllm.config", "torch._inductor.compile_fx")
 VLLM_LATE = (
     "vllm.v1.engine.core",
+    "vllm.v1.engine.async_llm",
     "vllm.v1.worker.gpu_worker",
-    "verl.workers.rollout.vllm_rollout.vllm_async_server",
 )
 
 
