@@ -29,7 +29,6 @@ LATE = (
 VLLM_EARLY = ("vllm.config", "torch._inductor.compile_fx")
 VLLM_LATE = (
     "vllm.v1.engine.core",
-    "vllm.v1.engine.async_llm",
     "vllm.v1.worker.gpu_worker",
 )
 
