@@ -17,20 +17,10 @@ from recollect.engines.verl.stop import STATUS, Stopped
 from recollect.engines.verl.warm.start import warmed
 from recollect.foreign import shown
 
-EARLY = ("torch", "transformers.models.auto.modeling_auto", "tensordict")
-"""What the processes of every run import, and knows nothing of Ray ..."""
-LATE = (
-    "ray._private.workers.default_worker",
-    "verl.workers.engine_workers",
-    "recollect.engines.verl.trainer.trainer",
-    "recollect.engines.verl.worker.loop",
-)
-"""... and what does: Ray reads the variables of a process as it is imported."""
-VLLM_EARLY = ("vllm.config", "torch._inductor.compile_fx")
-VLLM_LATE = (
-    "vllm.v1.engine.core",
-    "vllm.v1.worker.gpu_worker",
-)
+IMPORTED = ("torch", "transformers.models.auto.modeling_auto", "tensordict")
+"""Most of what every process of a run imports, and nothing that imports Ray ..."""
+VLLM = ("vllm.config", "torch._inductor.compile_fx")
+"""... and of what those of vLLM import."""
 
 
 def main() -> int:
@@ -44,7 +34,7 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             if not {"recollect.warm=false", "--cfg", "--help", "--info"} & set(sys.argv):
-                interpreter = stack.enter_context(warmed(*imports(sys.argv)))
+                interpreter = stack.enter_context(warmed(imports(sys.argv)))
                 os.environ[INTERPRETER] = str(interpreter)
             from recollect.engines.verl.runner import run
 
@@ -59,11 +49,10 @@ def main() -> int:
     return 0
 
 
-def imports(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Name what the processes of a run with these arguments import, early and late."""
-    if "actor_rollout_ref.rollout.name=recollect" in arguments:
-        return EARLY, LATE
-    return EARLY + VLLM_EARLY, LATE + VLLM_LATE
+def imports(arguments: Sequence[str]) -> Sequence[str]:
+    """Name what the processes of a run with these arguments import before anything else."""
+    own = "actor_rollout_ref.rollout.name=recollect" in arguments
+    return IMPORTED if own else (*IMPORTED, *VLLM)
 
 
 if __name__ == "__main__":

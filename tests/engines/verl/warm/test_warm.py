@@ -20,17 +20,10 @@ from recollect.engines.verl.warm.start import warmed
 @pytest.fixture(scope="module")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("modules")
-    (folder / "imported_early.py").write_text("import os\nSEEN = os.environ.get('WHOSE')\n")
-    (folder / "imported_late.py").write_text("import os\nSEEN = os.environ.get('WHOSE')\n")
+    (folder / "imported_early.py").write_text("opened = open(__file__)\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-        patch.setenv("WHOSE", "the command's")
-        early, late = ["imported_early", "is_not_there"], ["imported_late"]
-        with warmed(early, late) as script:
-            asked = "import sys; print(sys.modules['imported_early'].SEEN, '|',"
-            asked += " sys.modules['imported_late'].SEEN)"
-            first = run(script, "-c", asked, env=os.environ | {"WHOSE": "the first client's"})
-            assert first.stdout == "the command's | the first client's\n"
+        with warmed(["imported_early", "is_not_there", "numpy"]) as script:
             yield script
 
 
@@ -160,7 +153,7 @@ def test_the_end_of_what_runs_is_that_of_its_client(interpreter):
 def test_everything_ends_with_the_command_however_it_ends(tmp_path):
     command = (
         "from recollect.engines.verl.warm.start import warmed\nimport time\n"
-        "with warmed(['json'], ['json']) as script: print(script, flush=True); time.sleep(100)"
+        "with warmed(['json']) as script: print(script, flush=True); time.sleep(100)"
     )
     owner = subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, text=True)
     assert owner.stdout
@@ -176,13 +169,22 @@ def test_everything_ends_with_the_command_however_it_ends(tmp_path):
     assert (found.stdout, found.returncode) == ("['-c', 'a'] False\n", 0)
 
 
-def test_nothing_is_forked_after_imports_have_used_the_gpu(monkeypatch):
+def test_forks_of_what_has_imported_ray_would_draw_the_same_identifiers(
+    tmp_path, monkeypatch, capfd
+):
+    (tmp_path / "ray.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with warmed(["ray"]) as script:
+        found = run(script, "-c", "import sys; print('ray' in sys.modules)")
+    assert (found.stdout, found.returncode) == ("False\n", 0)
+    assert "one by one" in capfd.readouterr().err
+
+
+def test_forks_of_what_has_used_the_gpu_could_not_use_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    assert server.can_be_forked()
     monkeypatch.setattr(server, "gpu_is_touched", lambda: True)
-    monkeypatch.setattr(server, "bring", lambda modules: None)
-    serving = server.Server.__new__(server.Server)
-    serving._late = "json"
-    with pytest.raises(SystemExit, match="one by one"):
-        serving._prepare({})
+    assert not server.can_be_forked()
 
 
 @pytest.mark.parametrize("arguments", [(), ("-h",), ("--version",), ("-",), ("-c",), ("-Z", "x")])

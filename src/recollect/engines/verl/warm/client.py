@@ -10,10 +10,10 @@ import array
 import fcntl
 import json
 import os
-import select
 import signal
 import socket
 import sys
+from contextlib import suppress
 from types import FrameType
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -32,12 +32,16 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, *arguments])
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        connection.send(bytes([number]))
+        with suppress(OSError):  # it has just ended
+            connection.send(bytes([number]))
 
     for each in FORWARDED:
         signal.signal(each, forward)
-    select.select([connection], [], [])
-    status = int.from_bytes(connection.recv(4) or bytes([0, 0, 0, signal.SIGKILL]), "big")
+    said = b""
+    with suppress(OSError):
+        said = connection.recv(4)
+    # Where the warm process is gone, so is what it has become.
+    status = int.from_bytes(said, "big") if said else int(signal.SIGKILL)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:

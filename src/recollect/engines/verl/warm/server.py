@@ -1,11 +1,10 @@
 """The warm process: import, then become what clients ask for, in a fork for each.
 
-    python -P -m recollect.engines.verl.warm.server LISTENING INTERPRETER EARLY LATE
+    python -P -m recollect.engines.verl.warm.server LISTENING INTERPRETER MODULE [MODULE ...]
 
 LISTENING is the descriptor of a socket, INTERPRETER what leads clients to it: what a fork starts
-through multiprocessing becomes a fork as well. EARLY and LATE are modules with commas in between:
-those of LATE read the environment as they are imported, which the first client brings. The process
-ends with its standard input, and its forks end with it. Knows nothing of verl.
+through multiprocessing becomes a fork as well. The process ends with its standard input, and its
+forks end with it. It must not import Ray, whose forks would all draw the same identifiers.
 """
 
 from __future__ import annotations
@@ -40,21 +39,26 @@ ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 def main() -> Job | None:
     """Import and serve; in a fork, return what it is to do."""
-    listening, interpreter, early, late = sys.argv[1:]
+    listening, interpreter, *modules = sys.argv[1:]
     multiprocessing.set_executable(interpreter)
-    server = Server(socket.socket(fileno=lifted(int(listening))), late)
+    server = Server(socket.socket(fileno=lifted(int(listening))))
     nowhere = lifted(os.open(os.devnull, os.O_RDWR))
     for number in range(3, LOW):  # what is imported opens files of its own, which stay
         os.dup2(nowhere, number, inheritable=False)
-    bring(early)
+    for name in modules:
+        with suppress(ImportError):  # whoever needs it will say so
+            importlib.import_module(name)
+    if not can_be_forked():
+        sys.exit("recollect: what was imported cannot be forked: processes are started one by one")
+    gc.collect()
+    gc.freeze()  # none of it is garbage, and unmarked it stays shared
+    os.closerange(3, LOW)
     return server.serve()
 
 
-def bring(modules: str) -> None:
-    """Import what there is of some modules."""
-    for name in modules.split(","):
-        with suppress(ImportError):  # whoever needs it will say so
-            importlib.import_module(name)
+def can_be_forked() -> bool:
+    """Tell whether forks of this process are as good as new ones."""
+    return not gpu_is_touched() and "ray" not in sys.modules
 
 
 def gpu_is_touched() -> bool:
@@ -76,9 +80,8 @@ def lifted(number: int) -> int:
 class Server:
     """Fork for every client, tell it how its process ended, and end that with it."""
 
-    def __init__(self, listening: socket.socket, late: str) -> None:
+    def __init__(self, listening: socket.socket) -> None:
         self._listening = listening
-        self._late: str | None = late
         self._clients: dict[int, socket.socket] = {}
         """By the process that each has become."""
         self._woken, self._waking = map(lifted, os.pipe2(os.O_NONBLOCK))
@@ -108,8 +111,6 @@ class Server:
         files: list[int] = []
         try:
             given = receive(client, files)
-            if self._late is not None:
-                self._prepare(given["environment"])
             job = job_of(given["arguments"])
             if job is None or max(given["files"], default=0) >= LOW:
                 client.close()  # it becomes an interpreter of its own
@@ -127,17 +128,6 @@ class Server:
             for file in files:
                 os.close(file)
         return None
-
-    def _prepare(self, environment: dict[str, str]) -> None:
-        """Import the rest, in the environment of a client."""
-        late, self._late = self._late or "", None
-        os.environ.update(environment | ENVIRONMENT)
-        bring(late)
-        if gpu_is_touched():
-            sys.exit("recollect: imports have used the GPU: processes are started one by one")
-        gc.collect()
-        gc.freeze()  # none of it is garbage, and unmarked it stays shared
-        os.closerange(3, LOW)
 
     def _let_go(self) -> None:
         """Close in a fork what is this process's."""

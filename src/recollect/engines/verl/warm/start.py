@@ -19,11 +19,10 @@ SCRIPT = '#!/bin/sh\nexec {} "$@"\n'
 
 
 @contextmanager
-def warmed(early: Iterable[str], late: Iterable[str]) -> Iterator[Path]:
+def warmed(modules: Iterable[str]) -> Iterator[Path]:
     """Start a warm process that imports modules; yield what takes the place of an interpreter.
 
-    The late ones are imported in the environment of whoever asks first; all that ask before it is
-    done wait. It ends with this, or with this process.
+    Whoever asks before it is done waits. It ends with this, or with this process.
     """
     folder = Path(tempfile.mkdtemp(prefix="recollect-"))  # for this user alone
     where, script = folder / "socket", folder / "python"
@@ -38,7 +37,7 @@ def warmed(early: Iterable[str], late: Iterable[str]) -> Iterator[Path]:
         listening.listen(128)
         number = listening.fileno()
         process = subprocess.Popen(
-            [*command, str(number), str(script), ",".join(early), ",".join(late)],
+            [*command, str(number), str(script), *modules],
             stdin=subprocess.PIPE,
             env=given,
             pass_fds=(number,),
