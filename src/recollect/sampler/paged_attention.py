@@ -17,7 +17,7 @@ from recollect.sampler.prefixes import Shared
 LEAST_TILE = 16
 """New tokens of one sequence that a program of the kernel takes, if there are that many."""
 ROOM = 160 << 10
-"""Shared memory for the longer blocks, in bytes: an A100 and an H100 have it, an L40 has not."""
+"""Shared memory for the longer blocks, in bytes: an A100 and an H100 have as much."""
 FEW = 128
 """Programs that are too few for a GPU: each then takes half as much."""
 

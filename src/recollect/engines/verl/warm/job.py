@@ -1,56 +1,59 @@
-"""What an interpreter is told to run, done in a process that is one already."""
+"""What an interpreter is asked to run, done in a process that is one already.
+
+Ray asks for a file, and multiprocessing for a function of its own. A text to run is left to a new
+interpreter.
+"""
 
 from __future__ import annotations
 
+import multiprocessing.spawn
+import re
 import runpy
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 Job = Callable[[], object]
 SWITCHES = set("bBdEiIOPqRsSuv")
 """They cannot be turned any more, and change nothing in what runs here."""
+SPAWN = re.compile(r"from multiprocessing\.spawn import spawn_main; spawn_main\((.*)\)")
+NUMBER = re.compile(r"(\w+)=(\d+)")
 
 
 def job_of(arguments: Sequence[str]) -> Job | None:
     """Read the arguments of an interpreter; return None for what only a new one can do."""
-    rest = list(arguments)
-    alone = False
-    while rest and rest[0].startswith("-") and len(rest[0]) > 1:
+    rest, alone = list(arguments), False
+    while rest and rest[0].startswith("-"):
         word = rest.pop(0)
-        if word in ("-c", "-m") and rest:
-            return partial(run_code if word == "-c" else run_module, rest[0], rest[1:], alone)
+        if word == "-c" and rest:
+            return _spawned(rest[0], rest[1:])
         if word[:2] in ("-X", "-W"):
             del rest[: len(word) == 2]
-        elif set(word[1:]) <= SWITCHES:
+        elif word != "-" and set(word[1:]) <= SWITCHES:
             alone |= bool({"I", "P"} & set(word))
         else:
             return None
-    return partial(run_file, rest[0], rest[1:], alone) if rest and rest[0] != "-" else None
+    return partial(run_file, rest[0], rest[1:], alone) if rest else None
 
 
-def run_code(code: str, arguments: Sequence[str], alone: bool) -> None:
-    """Run a text, as with -c."""
-    _give(["-c", *arguments], None if alone else "")
-    sys.modules["__main__"] = own = ModuleType("__main__")
-    exec(compile(code, "<string>", "exec"), own.__dict__)
+def _spawned(code: str, arguments: Sequence[str]) -> Job | None:
+    found = SPAWN.fullmatch(code)
+    if found is None:
+        return None
+    given = {name: int(number) for name, number in NUMBER.findall(found[1])}
+    return partial(run_spawned, given, arguments)
 
 
-def run_module(name: str, arguments: Sequence[str], alone: bool) -> None:
-    """Run a module, as with -m."""
-    _give(["-m", *arguments], None if alone else "")
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+def run_spawned(given: dict[str, int], arguments: Sequence[str]) -> None:
+    """Become what multiprocessing has spawned."""
+    sys.argv[:] = ["-c", *arguments]
+    multiprocessing.spawn.spawn_main(**given)
 
 
 def run_file(path: str, arguments: Sequence[str], alone: bool) -> None:
-    """Run a file."""
-    _give([path, *arguments], None if alone else str(Path(path).resolve().parent))
+    """Run a file; unless it is to be left alone, its folder is where it imports from first."""
+    sys.argv[:] = [path, *arguments]
+    if not alone:
+        sys.path.insert(0, str(Path(path).resolve().parent))
     runpy.run_path(path, run_name="__main__")
-
-
-def _give(arguments: list[str], first: str | None) -> None:
-    sys.argv[:] = arguments
-    if first is not None:
-        sys.path.insert(0, first)

@@ -22,7 +22,7 @@ SCRIPT = '#!/bin/sh\nexec {} "$@"\n'
 def warmed(modules: Iterable[str]) -> Iterator[Path]:
     """Start a warm process that imports modules; yield what takes the place of an interpreter.
 
-    Whoever asks before it is done waits. It ends with this, or with this process.
+    Clients that ask before it is done wait. It ends with this, or with this process.
     """
     folder = Path(tempfile.mkdtemp(prefix="recollect-"))  # for this user alone
     where, script = folder / "socket", folder / "python"
