@@ -36,7 +36,8 @@ def folder(tmp_path_factory):
         test_freq=3,
         save_freq=3,
     )
-    return run(config, engine="vllm")
+    # Two processes of agents ask one server at the same time.
+    return run(config, engine="vllm", actor_rollout_ref__rollout__agent__num_workers=2)
 
 
 def test_the_fold_runs_on_vllm(folder):
