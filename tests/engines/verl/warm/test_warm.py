@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.engines.verl.warm import server
+from recollect.engines.verl.warm import client, server
 from recollect.engines.verl.warm.job import job_of
 from recollect.engines.verl.warm.start import warmed
 
@@ -139,6 +139,13 @@ def start_waiting(script: Path, program: Path) -> tuple[subprocess.Popen[str], i
         return process, int(process.stdout.readline())
 
 
+def gone_folder(folder: Path) -> bool:
+    deadline = time.monotonic() + 20
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not folder.exists()
+
+
 def gone(pid: int) -> bool:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -179,9 +186,32 @@ def test_everything_ends_with_the_command_however_it_ends(program):
     owner.wait()
     assert gone(pid)
     assert process.wait(20) == -signal.SIGKILL
-    # Who asks now is served by an interpreter of its own.
-    found = run(script, program("import sys; print(sys.argv[1:])"), "a")
+    assert gone_folder(script.parent)
+
+
+def test_without_the_warm_process_a_client_is_an_interpreter(tmp_path, program):
+    words = [sys.executable, "-IS", client.__file__, tmp_path / "nobody"]
+    code = program("import sys; print(sys.argv[1:])")
+    found = subprocess.run([*words, code, "a"], capture_output=True, text=True, timeout=60)
     assert (found.stdout, found.returncode) == ("['a']\n", 0)
+
+
+def test_a_client_that_cannot_say_where_it_is_disturbs_nobody(interpreter, program, tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    code = program(LOOK)
+    vanish = f"cd {place} && rmdir {place} && exec {interpreter} {code}"
+    found = subprocess.run(["sh", "-c", vanish], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.returncode) == ("False\n", 0)
+    assert run(interpreter, code).stdout == "True\n"
+
+
+def test_a_path_of_its_own_is_imported_from(interpreter, program, tmp_path):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "only_there.py").write_text("NAME = 'there'")
+    path = os.pathsep.join([str(tmp_path / "more"), os.environ["PYTHONPATH"]])
+    code = program("import only_there; print(only_there.NAME)")
+    assert run(interpreter, code, env=os.environ | {"PYTHONPATH": path}).stdout == "there\n"
 
 
 def test_forks_of_what_has_imported_ray_would_draw_the_same_identifiers(

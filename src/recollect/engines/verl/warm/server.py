@@ -18,11 +18,14 @@ import multiprocessing
 import os
 import random
 import select
+import shutil
 import signal
 import socket
 import sys
 import warnings
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from recollect.engines.verl.warm.client import FORWARDED, MOST
@@ -53,7 +56,10 @@ def main() -> Job | None:
     gc.collect()
     gc.freeze()  # none of it is garbage, and unmarked it stays shared
     os.closerange(3, LOW)
-    return server.serve()
+    job = server.serve()
+    if job is None:  # the command was killed, and has cleaned nothing up
+        shutil.rmtree(Path(interpreter).parent, ignore_errors=True)
+    return job
 
 
 def can_be_forked() -> bool:
@@ -109,25 +115,32 @@ class Server:
 
     def _answer(self, client: socket.socket) -> Job | None:
         files: list[int] = []
+        pid: int | None = None
         try:
             given = receive(client, files)
             job = job_of(given["arguments"])
             if job is None or max(given["files"], default=0) >= LOW:
                 client.close()  # it becomes an interpreter of its own
-            elif pid := fork():
-                self._clients[pid] = client
-                client.send(b"y")
-            else:
-                self._let_go()
-                client.close()
-                settle(files, given)
-                return job
+                return None
+            if (pid := fork()) == 0:
+                return partial(self._become, job, client, files, given)
+            self._clients[pid] = client
+            client.send(b"y")
         except OSError:  # it was killed while it asked; if it has become a process, so is that
             pass
         finally:
-            for file in files:
+            for file in files if pid != 0 else ():
                 os.close(file)
         return None
+
+    def _become(
+        self, job: Job, client: socket.socket, files: list[int], given: dict[str, Any]
+    ) -> None:
+        """Do in a fork what a client wants."""
+        self._let_go()
+        client.close()
+        settle(files, given)
+        job()
 
     def _let_go(self) -> None:
         """Close in a fork what is this process's."""
@@ -163,9 +176,9 @@ def receive(client: socket.socket, files: list[int]) -> dict[str, Any]:
     client.settimeout(10)
     head, low, _, _ = socket.recv_fds(client, 8, MOST)
     files += [lifted(number) for number in low]
-    size, text = int.from_bytes(head, "big"), bytearray()
-    while len(text) < size:
-        part = client.recv(size - len(text))
+    text = bytearray()
+    while not text or len(text) < int.from_bytes(head, "big"):
+        part = client.recv(1 << 16)
         if not part:
             raise ConnectionError("the client is gone")
         text += part
@@ -195,8 +208,12 @@ def settle(files: list[int], given: dict[str, Any]) -> None:
     os.close(nowhere)
     for file, number in zip(files, given["files"], strict=True):
         os.dup2(file, number)
+        os.close(file)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(given["environment"])
+    paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:0] = [path for path in paths if path not in sys.path]
     os.chdir(given["folder"])
     random.seed()
     if numpy := sys.modules.get("numpy"):
