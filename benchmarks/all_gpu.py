@@ -38,7 +38,9 @@ def commands(model: Path | None, made: Path) -> dict[str, list[str]]:
         "gradients": ["train_check.py", "--no-compile"],
         "FP8": ["fp8.py"],
         "update, 7B, six chunks": [*step, "--rows", "4", "--varlen"],
-        "update, 7B, 30 turns with tools": [*step, "--turns", "30", "--rows", "4"],
+        "update, 7B, 30 turns with tools": [
+            *step, "--turns", "30", "--rows", "4", "--layers", "4", "--no-compile"
+        ],
         "update, 7B, published order": [
             *step, "--order", "memory_first", "--layers", "4", "--chunks", "2", "--rows", "8",
             "--no-compile",
