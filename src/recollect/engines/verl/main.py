@@ -21,6 +21,9 @@ IMPORTED = ("torch", "transformers.models.auto.modeling_auto", "tensordict")
 """Most of what every process of a run imports, and nothing that imports Ray ..."""
 VLLM = ("vllm.config", "torch._inductor.compile_fx")
 """... and of what those of vLLM import."""
+# What Ray and verl give every process before it imports anything, if nothing else is said.
+DEFAULTS = {"OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "WARN"}
+COLD = {"recollect.warm=false", "--cfg", "--help", "--info"}
 
 
 def main() -> int:
@@ -33,9 +36,11 @@ def main() -> int:
 
     try:
         with ExitStack() as stack:
-            if not {"recollect.warm=false", "--cfg", "--help", "--info"} & set(sys.argv):
-                interpreter = stack.enter_context(warmed(imports(sys.argv)))
-                os.environ[INTERPRETER] = str(interpreter)
+            os.environ.pop(INTERPRETER, None)  # that of another run
+            if not COLD & set(sys.argv) and sys.platform == "linux":
+                interpreter = stack.enter_context(warmed(imports(sys.argv), DEFAULTS))
+                if interpreter:
+                    os.environ[INTERPRETER] = str(interpreter)
             from recollect.engines.verl.runner import run
 
             run()

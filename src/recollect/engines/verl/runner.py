@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 import hydra
 import ray
 from omegaconf import DictConfig, open_dict
-from ray._private.services import get_ray_address_from_environment
+from ray._private.services import canonicalize_bootstrap_address
 from ray.exceptions import RayError, RayTaskError
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
@@ -115,15 +116,24 @@ def hand_on(config: DictConfig) -> None:
     with open_dict(config):
         environment: Any = config.ray_kwargs.ray_init.get("runtime_env") or {}
         environment = {**environment, "env_vars": {**given, **environment.get("env_vars", {})}}
-        if INTERPRETER in os.environ and not environment.get("py_executable"):
-            environment["py_executable"] = os.environ[INTERPRETER] if starts_ray(config) else None
+        if INTERPRETER in os.environ and may_fork(config):
+            environment["py_executable"] = shlex.quote(os.environ[INTERPRETER])
         config.ray_kwargs.ray_init.runtime_env = environment
 
 
-def starts_ray(config: DictConfig) -> bool:
-    """Tell whether this run starts Ray itself, so that all of its processes are on this machine."""
-    address = config.ray_kwargs.ray_init.get("address")
-    return address in (None, "local") and get_ray_address_from_environment(address, None) is None
+def may_fork(config: DictConfig) -> bool:
+    """Tell whether a run's processes can be forked from the warm one.
+
+    All of them have to be on this machine, where the run starts Ray itself, and none may have an
+    environment of its own.
+    """
+    given = config.ray_kwargs.ray_init
+    own = ("py_executable", "env_vars", "pip", "uv", "conda", "container", "image_uri")
+    runtime = given.get("runtime_env") or {}
+    if not config.recollect.warm or any(runtime.get(name) for name in own):
+        return False
+    address, folder = given.get("address"), given.get("_temp_dir")
+    return address != "auto" and canonicalize_bootstrap_address(address, folder) is None
 
 
 def with_keys(run: Path) -> type[Runner]:

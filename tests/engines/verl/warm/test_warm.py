@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +23,12 @@ from recollect.engines.verl.warm.start import warmed
 @pytest.fixture(scope="module")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("modules")
-    (folder / "imported_early.py").write_text("opened = open(__file__)\n")
+    (folder / "imported_early.py").write_text(
+        "import os\nopened = open(__file__)\nos.environ.setdefault('SET_EARLY', 'by the import')\n"
+        "os.environ['CHANGED_EARLY'] = 'changed'\n"
+    )
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHANGED_EARLY", "as it was")
         patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
         with warmed(["imported_early", "is_not_there", "numpy"]) as script:
             yield script
@@ -66,6 +73,8 @@ LOOK = "import sys; print('imported_early' in sys.modules)"
         "import sys; print(sys.stdin.read().upper())",
         "import os; print(os.environ['GIVEN'], os.environ.get('OMP_NUM_THREADS'))",
         "import signal; print([signal.getsignal(n) for n in (2, 15, 17)])",
+        "import os; mask = os.umask(0); print(oct(mask))",
+        "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))",
     ],
 )
 @pytest.mark.parametrize("switches", [(), ("-u", "-X", "dev", "-Wignore"), ("-P",)])
@@ -78,6 +87,62 @@ def test_it_does_what_an_interpreter_does(interpreter, program, tmp_path, code, 
         warm, real = ((each[0], str(tmp_path) in str(each[1]).split()[-1]) for each in (warm, real))
     assert warm == real
     assert run(interpreter, program(LOOK)).stdout == "True\n"
+
+
+def test_every_fork_leads_a_group_of_its_own(interpreter, program):
+    """Ray ends the group of a worker with it: were the warm process in it, all forks would end."""
+    code = program("import os; os.killpg(os.getpgid(0), 9)")
+    assert run(interpreter, code).returncode == -signal.SIGKILL
+    assert run(interpreter, program(LOOK)).stdout == "True\n"
+
+
+@pytest.mark.parametrize("limit", [700, 4000])
+def test_limits_and_masks_are_those_of_the_client(interpreter, program, limit):
+    code = program(
+        "import os, resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], os.umask(0))"
+    )
+    words = f"umask 027; ulimit -Sn {limit}; exec {interpreter} {code}"
+    found = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=60)
+    assert found.stdout == f"{limit} {0o027}\n"
+
+
+def test_what_an_interpreter_reads_as_it_begins_needs_a_new_one(interpreter, program):
+    code = program("import sys; print(hash('a'), 'imported_early' in sys.modules)")
+    given = {"env": os.environ | {"PYTHONHASHSEED": "7"}}
+    warm, real = both(interpreter, code, **given)
+    assert warm == real and "False" in str(warm)
+
+
+def test_what_imports_set_in_the_environment_is_there_unless_it_is_given(interpreter, program):
+    code = program("import os; print(os.environ.get('SET_EARLY'), os.environ.get('CHANGED_EARLY'))")
+    assert run(interpreter, code).stdout == "by the import changed\n"
+    given = {"SET_EARLY": "by hand", "CHANGED_EARLY": "by hand"}
+    assert run(interpreter, code, env=os.environ | given).stdout == "by hand by hand\n"
+
+
+def test_a_client_that_has_given_up_becomes_nothing(interpreter, program, tmp_path):
+    """Its whole request was read, and nobody is there to be told."""
+    done = tmp_path / "done"
+    code = program(f"open({str(done)!r}, 'w')")
+    given = {"arguments": [str(code)], "environment": dict(os.environ), "folder": "/", "files": [],
+             "umask": 0o22, "most_files": [1024, 4096]}  # fmt: skip
+    text = json.dumps(given).encode()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(interpreter.parent / "socket"))
+        connection.sendall(len(text).to_bytes(8, "big") + text)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    assert run(interpreter, program(LOOK)).stdout == "True\n"  # it has been read by now
+    assert not done.exists()
+
+
+def test_a_folder_that_takes_no_socket_is_said_and_costs_nothing_else(tmp_path, monkeypatch, capfd):
+    place = tmp_path / ("long" * 30)
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    with warmed(["json"]) as script:
+        assert script is None
+    assert "started one by one: AF_UNIX path too long" in capfd.readouterr().err
+    assert not list(place.iterdir())
 
 
 @pytest.mark.parametrize("arguments", [("-c", "import sys; print(sys.argv)", "x"), ("--version",)])

@@ -10,6 +10,7 @@ import array
 import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -52,23 +53,25 @@ def main() -> None:
 
 def ask(path: str, arguments: list[str]) -> socket.socket | None:
     """Hand over all that a process begins with; return the connection, if it is taken."""
-    files = open_files()
-    if len(files) > MOST:
-        return None
     connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(PATIENCE)
     try:
-        connection.connect(path)
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
+        files = open_files()
+        mask = os.umask(0)
+        os.umask(mask)
         given = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd(),
-                 "files": files}  # fmt: skip
+                 "files": files, "umask": mask,
+                 "most_files": resource.getrlimit(resource.RLIMIT_NOFILE)}  # fmt: skip
         text = json.dumps(given).encode()
-        connection.sendmsg([len(text).to_bytes(8, "big")], [rights])
-        connection.sendall(text)
-        connection.settimeout(PATIENCE)
-        if connection.recv(1):
-            connection.settimeout(None)
-            return connection
-    except OSError:  # it has ended, or was never there
+        if len(files) <= MOST:
+            connection.connect(path)
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
+            connection.sendmsg([len(text).to_bytes(8, "big")], [rights])
+            connection.sendall(text)
+            if connection.recv(1):
+                connection.settimeout(None)
+                return connection
+    except OSError:  # it has ended, or was never there, or is too slow
         pass
     connection.close()
     return None

@@ -17,19 +17,23 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import select
 import shutil
 import signal
 import socket
 import sys
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from recollect.engines.verl.warm.client import FORWARDED, MOST
 from recollect.engines.verl.warm.job import Job, job_of
+from recollect.foreign import shown
 
 LOW = 512
 """Descriptors below are for what clients hand over, which keeps its numbers; ours are above."""
@@ -44,10 +48,22 @@ def main() -> Job | None:
     """Import and serve; in a fork, return what it is to do."""
     listening, interpreter, *modules = sys.argv[1:]
     multiprocessing.set_executable(interpreter)
-    server = Server(socket.socket(fileno=lifted(int(listening))))
+    socket_ = socket.socket(fileno=lifted(int(listening)))
+    own, job = os.getpid(), None
+    try:
+        job = Server(socket_, brought(modules)).serve()
+    finally:
+        if os.getpid() == own:  # the command may have been killed
+            shutil.rmtree(Path(interpreter).parent, ignore_errors=True)
+    return job
+
+
+def brought(modules: Sequence[str]) -> Begun:
+    """Import what there is of some modules; return the environment before and after."""
     nowhere = lifted(os.open(os.devnull, os.O_RDWR))
     for number in range(3, LOW):  # what is imported opens files of its own, which stay
         os.dup2(nowhere, number, inheritable=False)
+    before = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT}
     for name in modules:
         with suppress(ImportError):  # whoever needs it will say so
             importlib.import_module(name)
@@ -56,10 +72,29 @@ def main() -> Job | None:
     gc.collect()
     gc.freeze()  # none of it is garbage, and unmarked it stays shared
     os.closerange(3, LOW)
-    job = server.serve()
-    if job is None:  # the command was killed, and has cleaned nothing up
-        shutil.rmtree(Path(interpreter).parent, ignore_errors=True)
-    return job
+    made = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    return Begun(before, made)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The environment in which modules were imported."""
+
+    before: dict[str, str]
+    made: dict[str, str]
+    """What they have set in it."""
+
+    def fits(self, environment: dict[str, str]) -> bool:
+        """Tell whether an interpreter that begins in an environment would be like this one."""
+        names = {n for n in {*self.before, *environment} if n.startswith("PYTHON")}
+        return all(self.before.get(n) == environment.get(n) for n in names - {"PYTHONPATH"})
+
+    def within(self, environment: dict[str, str]) -> dict[str, str]:
+        """Return an environment as the modules would leave it, had they been imported there."""
+        kept = {
+            n: v for n, v in environment.items() if n not in self.made or v != self.before.get(n)
+        }
+        return self.made | kept
 
 
 def can_be_forked() -> bool:
@@ -86,8 +121,9 @@ def lifted(number: int) -> int:
 class Server:
     """Fork for every client, tell it how its process ended, and end that with it."""
 
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, begun: Begun) -> None:
         self._listening = listening
+        self._begun = begun
         self._clients: dict[int, socket.socket] = {}
         """By the process that each has become."""
         self._woken, self._waking = map(lifted, os.pipe2(os.O_NONBLOCK))
@@ -95,39 +131,42 @@ class Server:
     def serve(self) -> Job | None:
         """Answer until standard input ends; in a fork, return what it is to do."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        os.set_blocking(self._waking, False)
         signal.set_wakeup_fd(self._waking, warn_on_full_buffer=False)
         while True:
-            asked: list[Any] = [0, self._woken, self._listening, *self._clients.values()]
-            ready = select.select(asked, [], [])[0]
+            poll = select.poll()
+            sockets = (self._listening, *self._clients.values())
+            for number in (0, self._woken, *(each.fileno() for each in sockets)):
+                poll.register(number, select.POLLIN)
+            ready = {number for number, _ in poll.poll()}
             if 0 in ready:
                 return None
             if self._woken in ready:
                 os.read(self._woken, 4096)
                 self._bury()
             for pid, client in list(self._clients.items()):
-                if client in ready:
+                if client.fileno() in ready:
                     self._pass_on(pid, client)
-            if self._listening in ready:
-                client = socket.socket(fileno=lifted(self._listening.accept()[0].detach()))
-                if job := self._answer(client):
-                    return job
+            if self._listening.fileno() in ready and (job := self._answer()):
+                return job
 
-    def _answer(self, client: socket.socket) -> Job | None:
+    def _answer(self) -> Job | None:
         files: list[int] = []
         pid: int | None = None
         try:
+            client = socket.socket(fileno=lifted(self._listening.accept()[0].detach()))
             given = receive(client, files)
-            job = job_of(given["arguments"])
-            if job is None or max(given["files"], default=0) >= LOW:
+            job, environment = job_of(given["arguments"]), given["environment"]
+            low = max(given["files"], default=0) < LOW
+            if job is None or not low or not self._begun.fits(environment):
                 client.close()  # it becomes an interpreter of its own
                 return None
+            given |= {"environment": self._begun.within(environment), "parent": os.getpid()}
+            client.send(b"y")  # one that has given up is not there to be told
             if (pid := fork()) == 0:
                 return partial(self._become, job, client, files, given)
             self._clients[pid] = client
-            client.send(b"y")
-        except OSError:  # it was killed while it asked; if it has become a process, so is that
-            pass
+        except Exception as error:  # of one client: the others' processes must not end for it
+            print(shown(f"recollect: a process was not forked: {error!r}"), file=sys.stderr)
         finally:
             for file in files if pid != 0 else ():
                 os.close(file)
@@ -198,7 +237,11 @@ def fork() -> int:
 
 def settle(files: list[int], given: dict[str, Any]) -> None:
     """Make this fork what an interpreter that was started there would be."""
+    # Ray ends a worker's process group with it, and the warm process must not be in that.
+    os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != given["parent"]:
+        os._exit(1)  # it ended in between
     for number in (*FORWARDED, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -215,6 +258,8 @@ def settle(files: list[int], given: dict[str, Any]) -> None:
     paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.path[:0] = [path for path in paths if path not in sys.path]
     os.chdir(given["folder"])
+    os.umask(given["umask"])
+    resource.setrlimit(resource.RLIMIT_NOFILE, given["most_files"])
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
