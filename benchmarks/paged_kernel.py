@@ -27,8 +27,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from recollect.models.attention import Heads, masked_attention
 from recollect.sampler.paged_attention import PagedCache, Program
-from recollect.sampler.paged_kernels import attend_runs, attend_tokens
+from recollect.sampler.paged_kernels import attend_tokens
 from recollect.sampler.prefixes import SharedRows
+from recollect.sampler.prompt_kernels import attend_runs
 
 PAGE, PAGES, DRAFT = 32, 80, 16
 PLAIN = "torch, without pages"

@@ -138,7 +138,7 @@ class PromptPlan:
         """Let queries (N, Hq, D) see what is stored, their own keys and values too."""
         keys, values = self.cache.keys(heads.layer), self.cache.values(heads.layer)
         if keys.is_cuda:
-            from recollect.sampler.paged_kernels import attend_runs
+            from recollect.sampler.prompt_kernels import attend_runs
 
             return attend_runs(
                 heads,
