@@ -1,4 +1,4 @@
-"""A process that has imported what all of a run's processes import, and that they are forked from.
+"""A process that has imported most of what a run's processes import; they are forked from it.
 
 Ray, and vLLM after it, start one process after the other, and each would import the same for ten
 seconds or more. `start` begins such a process beside the command's own imports; Ray and vLLM are

@@ -48,10 +48,10 @@ def main() -> Job | None:
     """Import and serve; in a fork, return what it is to do."""
     listening, interpreter, *modules = sys.argv[1:]
     multiprocessing.set_executable(interpreter)
-    socket_ = socket.socket(fileno=lifted(int(listening)))
+    listener = socket.socket(fileno=lifted(int(listening)))
     own, job = os.getpid(), None
     try:
-        job = Server(socket_, brought(modules)).serve()
+        job = Server(listener, brought(modules)).serve()
     finally:
         if os.getpid() == own:  # the command may have been killed
             shutil.rmtree(Path(interpreter).parent, ignore_errors=True)
