@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 NAME = "recollect-rl"
+VLLM = "vllm==0.24.0"
+"""The vLLM for NVIDIA's GPUs that the verl of our extra names, and its torch with it."""
 PACKAGE = Path(__file__).parent
 
 

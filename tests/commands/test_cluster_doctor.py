@@ -20,7 +20,8 @@ VERSIONS = {
     "transformers": "5.10.4", "tensordict": "0.10.0", "TransferQueue": "0.1.11", "vllm": "0.24.0",
 }  # fmt: skip
 CODE = {"recollect": "0123456789ab"}
-WELL = Node("a", "3.11.7", VERSIONS, loop="MemoryLoop", gpus=8, shared_memory=64 << 30, code=CODE)
+WELL = Node("a", "3.11.7", VERSIONS, loop="MemoryLoop", gpus=8, shared_memory=64 << 30, code=CODE,
+            sampler_torch="==2.13.0", cuda="13.0")  # fmt: skip
 
 
 def status(nodes: list[Node], name: str) -> tuple[str, str, str]:
@@ -107,6 +108,26 @@ def test_what_is_missing_or_untested_or_small():
     assert "--shm-size" in status([replace(WELL, shared_memory=64 << 20)], "shared memory")[2]
 
 
+def test_a_sampler_or_a_torch_that_is_for_other_machines():
+    for torch in ("2.13.0+cpu", "2.13.0"):
+        fits = replace(WELL, versions={**VERSIONS, "torch": torch})
+        assert {f.status for f in examine([fits])} == {"ok"}
+    other = replace(WELL, sampler_torch="==2.11.0")
+    assert status([other], "sampler") == (
+        "bad",
+        "a: vllm 0.24.0 is built for torch==2.11.0, not 2.13.0",
+        "pip install 'torch==2.11.0', or a sampler for torch 2.13.0",
+    )
+    for_cpus = replace(WELL, host="b", cuda="")
+    assert status([WELL, for_cpus], "GPUs") == (
+        "bad",
+        "16 on 2 nodes; torch 2.13.0 on b is built for CPUs",
+        "pip install vllm==0.24.0, which brings its torch",
+    )
+    without_gpus = replace(for_cpus, gpus=0)
+    assert {f.status for f in examine([WELL, without_gpus])} == {"ok"}
+
+
 def test_a_plugin_that_is_not_loaded_is_bad_and_says_why():
     broken = replace(WELL, host="b", loop="", problem="ImportError: no recollect")
     bad, found, fix = status([WELL, broken], "plugin")
@@ -135,7 +156,11 @@ def test_arguments(capsys):
 @pytest.mark.skipif(importlib.util.find_spec("verl") is not None, reason="verl is installed")
 def test_without_verl(capsys):
     assert main(["doctor", "--engine", "verl"]) == 1
-    assert "make verl-env" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    for name in ("verl", "ray", "tensordict", "TransferQueue"):
+        assert f"✗ {name} not installed" in said
+    assert "✗ sampler neither vllm nor sglang" in said and "✓ torch" in said
+    assert "make verl-env (CPUs), or pip install 'recollect-rl[verl]' vllm==0.24.0 (GPUs)" in said
     assert "ModuleNotFoundError" in describe().problem
 
 

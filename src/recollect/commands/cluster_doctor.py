@@ -11,12 +11,13 @@ from recollect.commands.doctor import Finding, Status, show, within
 from recollect.display.numbers import GIB, gib
 from recollect.engines.verl.doctor.nodes import ask_nodes
 from recollect.engines.verl.doctor.traps import Found, look
-from recollect.engines.verl.doctor.workers import ATTENTION, PACKAGE, PACKAGES, SERVERS, Node
+from recollect.engines.verl.doctor.workers import ATTENTION, PACKAGE, PACKAGES, SERVERS, Node, here
 from recollect.engines.verl.launch.start import NEEDED
-from recollect.packaging import NAME, install, plain, ranges
+from recollect.packaging import NAME, VLLM, install, plain, ranges
 
 SHARED = 2 * GIB
 """Free shared memory below which Ray's own store and our bases get tight."""
+INSTALL = f"make verl-env (CPUs), or {install('verl')} {VLLM} (GPUs) in an environment of its own"
 READY = "Ready: recollect train PRESET --engine verl -- trainer.nnodes=N"
 
 
@@ -24,8 +25,7 @@ def doctor_verl(console: Console, address: str | None = None, modules: Sequence[
     """Look at a cluster, or at this machine as one; return 0 if it can work, else 1."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        fix = f"make verl-env, or {install('verl')} in an environment of its own"
-        findings = [Finding(name, "bad", "not installed", fix) for name in missing]
+        findings = _installed([here()])
     else:
         nodes = ask_nodes(address, modules)
         findings = [*examine(nodes, modules), *(judge(found) for found in look())]
@@ -35,23 +35,23 @@ def doctor_verl(console: Console, address: str | None = None, modules: Sequence[
 
 def examine(nodes: Sequence[Node], modules: Sequence[str] = ()) -> list[Finding]:
     """Judge what the nodes have; `modules` are the user's own."""
-    findings = [_python(nodes)]
-    findings += [_package(name, nodes) for name in (NAME, *PACKAGES)]
-    if findings[1].status != "bad":  # other versions have other code
+    findings = _installed(nodes)
+    if _package(NAME, nodes).status != "bad":  # other versions have other code
         findings += [found for found in [_code(PACKAGE, nodes)] if found.status == "bad"]
     findings += [_code(name, nodes) for name in modules]
-    findings += [_server(nodes), _attention(nodes)]
     findings += [_plugin(node) for node in nodes]
-    gpus = sum(node.gpus for node in nodes)
-    status: Status = "ok" if gpus else "warning"
-    fix = "" if gpus else "start Ray on machines with GPUs, or give recollect doctor an --address"
-    findings.append(Finding("GPUs", status, f"{gpus:g} on {len(nodes)} nodes", fix))
+    findings.append(_gpus(nodes))
     for node in nodes:
-        status = "ok" if node.shared_memory >= SHARED else "warning"
+        status: Status = "ok" if node.shared_memory >= SHARED else "warning"
         found = f"{node.host}: {gib(node.shared_memory)} free in /dev/shm"
         fix = "" if status == "ok" else "give containers more: --shm-size, or a memory volume"
         findings.append(Finding("shared memory", status, found, fix))
     return findings
+
+
+def _installed(nodes: Sequence[Node]) -> list[Finding]:
+    packages = [_package(name, nodes) for name in (NAME, *PACKAGES)]
+    return [_python(nodes), *packages, _server(nodes), _attention(nodes)]
 
 
 def judge(found: Found) -> Finding:
@@ -73,7 +73,7 @@ def _package(name: str, nodes: Sequence[Node]) -> Finding:
         return Finding(name, "bad", _listed(found), f"install the same {name} on every node")
     version = different[0]
     if version == "missing":
-        return Finding(name, "bad", "not installed", install("verl"))
+        return Finding(name, "bad", "not installed", INSTALL)
     span = ranges("verl").get(plain(name), "")
     if not within(version, span):
         fix = f"pip install '{name}{span}', or run make test-verl with this version"
@@ -107,9 +107,29 @@ def _listed(found: Mapping[str, str]) -> str:
 def _server(nodes: Sequence[Node]) -> Finding:
     found = sorted({f"{n} {node.versions[n]}" for node in nodes for n in SERVERS
                     if n in node.versions})  # fmt: skip
-    if found:
-        return Finding("sampler", "ok", ", ".join(found))
-    return Finding("sampler", "bad", "neither vllm nor sglang", install("verl"))
+    if not found:
+        return Finding("sampler", "bad", "neither vllm nor sglang", INSTALL)
+    for node in nodes:
+        torch = node.versions.get("torch", "")
+        if torch and node.sampler_torch and not within(torch, node.sampler_torch):
+            why = f"{', '.join(found)} is built for torch{node.sampler_torch}, not {torch}"
+            fix = f"pip install 'torch{node.sampler_torch}', or a sampler for torch {torch}"
+            return Finding("sampler", "bad", f"{node.host}: {why}", fix)
+    return Finding("sampler", "ok", ", ".join(found))
+
+
+def _gpus(nodes: Sequence[Node]) -> Finding:
+    gpus = sum(node.gpus for node in nodes)
+    found = f"{gpus:g} on {len(nodes)} nodes"
+    if not gpus:
+        fix = "start Ray on machines with GPUs, or give recollect doctor an --address"
+        return Finding("GPUs", "warning", found, fix)
+    for node in nodes:
+        if node.gpus and not node.cuda and not node.problem:
+            why = f"torch {node.versions.get('torch', '')} on {node.host} is built for CPUs"
+            fix = f"pip install {VLLM}, which brings its torch"
+            return Finding("GPUs", "bad", f"{found}; {why}", fix)
+    return Finding("GPUs", "ok", found)
 
 
 def _attention(nodes: Sequence[Node]) -> Finding:

@@ -21,6 +21,7 @@ from typing import Any
 from recollect.errors import UserError
 from recollect.files import temporary_files
 from recollect.foreign import one_line
+from recollect.packaging import VLLM
 
 CHILD = "recollect.sampler.vllm_child"
 QUIET = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
@@ -162,7 +163,7 @@ def check_installed() -> None:
     if importlib.util.find_spec("vllm") is None:
         raise UserError(
             "--rollout.sampler vllm needs vllm, which this environment does not have",
-            "pip install vllm==0.24.0 in an environment whose torch it accepts, or set"
+            f"pip install {VLLM} in an environment whose torch it accepts, or set"
             " --rollout.sampler embedded",
         )
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from recollect.commands.stages.server import running
 from recollect.errors import UserError
-from recollect.packaging import install
+from recollect.packaging import VLLM
 
 MODULE = "vllm.entrypoints.openai.api_server"
 
@@ -41,7 +41,7 @@ def vllm_served(model: str, settings: ClusterStages, log: Path) -> Iterator[str]
     if importlib.util.find_spec("vllm") is None:
         raise UserError(
             "the fixed model is served with vLLM, which is not installed",
-            f'{install("verl")}, or set server = "recollect" under [verl]',
+            f'pip install {VLLM}, or set server = "recollect" under [verl]',
         )
     ready = log.with_suffix(".ready")
     port = free_port(settings.host)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from recollect import __version__
 from recollect.engines.verl.environment import HANDED_ON, PLUGIN
 from recollect.packaging import NAME
@@ -44,6 +46,30 @@ class Node:
     memory: int = 0
     code: dict[str, str] = field(default_factory=dict)
     """A hash of the sources of modules, ours among them; a missing one is not in it."""
+    sampler_torch: str = ""
+    """The version of torch that the sampler was built for, such as `==2.11.0`."""
+    cuda: str = ""
+    """The version of CUDA, or of ROCm, that torch was built for; empty if for CPUs."""
+
+
+def here() -> Node:
+    """Describe this machine without Ray and verl."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    return Node(socket.gethostname(), python, versions(), sampler_torch=sampler_torch())
+
+
+def sampler_torch() -> str:
+    """Return the version of torch that the sampler's wheel names; empty if it leaves it open."""
+    for name in SERVERS:
+        try:
+            lines = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for needed in map(Requirement, lines):
+            mine = needed.marker is None or needed.marker.evaluate({"extra": ""})
+            if mine and needed.name == "torch":
+                return str(needed.specifier)
+    return ""
 
 
 def versions(names: tuple[str, ...] = (*PACKAGES, *SERVERS, ATTENTION)) -> dict[str, str]:
@@ -82,21 +108,25 @@ def _digest(folders: Sequence[str], origin: str | None) -> str:
 
 def describe(gpus: float = 0.0, modules: Sequence[str] = ()) -> Node:
     """Describe the node that this process runs on; verl loads our plugin by its environment."""
-    loop, problem = "", ""
+    loop, problem, cuda = "", "", ""
     try:
+        import torch
         import verl  # noqa: F401 - this is what loads the plugin
         from hydra.utils import get_class
         from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
 
         entry: dict[str, Any] = _agent_loop_registry.get("recollect", {})
         loop = get_class(entry["_target_"]).__name__ if entry else ""
+        cuda = torch.version.cuda or torch.version.hip or ""
     except Exception as error:  # a broken installation can fail in any way
         problem = f"{type(error).__name__}: {error}"
     shm = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    python = ".".join(map(str, sys.version_info[:3]))
     code = sources((PACKAGE, *modules))
-    return Node(socket.gethostname(), python, versions(), loop, problem, gpus, shm, memory, code)
+    return replace(
+        here(), loop=loop, problem=problem, gpus=gpus, shared_memory=shm, memory=memory,
+        code=code, cuda=cuda,
+    )  # fmt: skip
 
 
 def ask(address: str | None = None, modules: Sequence[str] = ()) -> list[Node]:
