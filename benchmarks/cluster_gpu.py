@@ -32,6 +32,8 @@ from recollect.engines.verl.start_times import read_parts
 RECOLLECT = (sys.executable, "-m", "recollect")
 RUNS = ("embedded", "vllm", "own", "curator", "memory", "killed")
 VERL = "actor_rollout_ref.rollout"
+CACHE = 2 << 30
+"""Bytes of a vLLM's cache: measured, it would be off by what other runs take and give back."""
 
 
 def fold(options: argparse.Namespace, name: str, steps: int) -> list[str]:
@@ -52,6 +54,7 @@ def on_verl(share: float, *more: str) -> list[str]:
     """Return what follows a command to run it on one GPU through verl."""
     return ["--engine", "verl", "--", "trainer.n_gpus_per_node=1", "trainer.nnodes=1",
             f"{VERL}.gpu_memory_utilization={share}", f"{VERL}.agent.num_workers=2",
+            f"+{VERL}.engine_kwargs.vllm.kv_cache_memory_bytes={CACHE}",
             "+ray_kwargs.ray_init.include_dashboard=False", *more]  # fmt: skip
 
 
@@ -92,8 +95,7 @@ async def serve(options: argparse.Namespace, port: int) -> asyncio.subprocess.Pr
     """Serve the fixed model with vLLM, and wait until it answers."""
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model",
                str(options.model or DEMO_MODEL), "--port", str(port),
-               # Of its own size: a share of the GPU counts what other runs hold.
-               "--gpu-memory-utilization", "0.02", "--kv-cache-memory-bytes", str(2 << 30),
+               "--gpu-memory-utilization", "0.02", "--kv-cache-memory-bytes", str(CACHE),
                "--enforce-eager"]  # fmt: skip
     with (options.out / "serve.log").open("a") as file:
         process = await asyncio.create_subprocess_exec(
