@@ -15,7 +15,9 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is made, Triton's own too
 pytest.importorskip("triton")
 
-from benchmarks.paged_kernel import Case, Prompts, Reading, off_runs
+from benchmarks.paged_check import off_runs
+from benchmarks.paged_kernel import Reading
+from benchmarks.paged_shapes import Case, Prompts
 from recollect.models.attention import Heads
 from recollect.sampler import fused, fused_kernels, fused_parts, paged_attention, paged_kernels
 from recollect.sampler.fused_trial import layers_off
