@@ -30,7 +30,7 @@ def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHANGED_EARLY", "as it was")
         patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-        with warmed(["imported_early", "is_not_there", "numpy"]) as script:
+        with warmed(["imported_early", "is_not_there", "numpy", "torch"]) as script:
             yield script
 
 
@@ -75,9 +75,16 @@ LOOK = "import sys; print('imported_early' in sys.modules)"
         "import signal; print([signal.getsignal(n) for n in (2, 15, 17)])",
         "import os; mask = os.umask(0); print(oct(mask))",
         "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))",
+        "import os; print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0))",
+        "import atexit, pickle\nclass A: pass\natexit.register(lambda: print(pickle.dumps(A())))",
+        "import time; print(time.tzname)",
+        "assert 0",
+        "import warnings; warnings.warn('said')",
     ],
 )
-@pytest.mark.parametrize("switches", [(), ("-u", "-X", "dev", "-Wignore"), ("-P",)])
+@pytest.mark.parametrize(
+    "switches", [(), ("-u", "-X", "dev", "-Wignore"), ("-P",), ("-O", "-Werror")]
+)
 def test_it_does_what_an_interpreter_does(interpreter, program, tmp_path, code, switches):
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     given = {"cwd": tmp_path, "env": environment | {"GIVEN": "gïven"}}
@@ -145,6 +152,44 @@ def test_a_folder_that_takes_no_socket_is_said_and_costs_nothing_else(tmp_path, 
     assert not list(place.iterdir())
 
 
+def test_no_folder_for_a_socket_costs_nothing_else(monkeypatch, capfd):
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/nowhere")
+        with warmed(["json"]) as script:
+            assert script is None
+    assert "started one by one: [Errno 2]" in capfd.readouterr().err
+
+
+def test_too_few_files_cost_nothing_else():
+    code = (
+        "from recollect.engines.verl.warm.start import warmed\n"
+        "with warmed(['json']) as script: print(script)"
+    )
+    words = f'ulimit -Sn 400; exec {sys.executable} -c "{code}"'
+    found = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=60)
+    assert found.stdout == "None\n" and "only 400 files may be open" in found.stderr
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path, monkeypatch, program):
+    place = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    os.mkdir(place)
+    monkeypatch.setattr(tempfile, "tempdir", place)
+    with warmed(["json"]) as script:
+        assert run(script, program("print('runs')")).stdout == "runs\n"
+
+
+def test_where_no_process_can_be_forked_a_client_is_an_interpreter(tmp_path, program, monkeypatch):
+    """As where memory or the number of processes is at its limit."""
+    (tmp_path / "no_forks.py").write_text(
+        "import os\ndef fork(): raise BlockingIOError(11, 'no more processes')\nos.fork = fork\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with warmed(["no_forks"]) as script:
+        for _ in range(2):
+            found = run(script, program("import sys; print(sys.argv[1:])"), "a")
+            assert (found.stdout, found.returncode) == ("['a']\n", 0)
+
+
 @pytest.mark.parametrize("arguments", [("-c", "import sys; print(sys.argv)", "x"), ("--version",)])
 def test_other_requests_go_to_an_interpreter_of_their_own(interpreter, arguments):
     warm, real = both(interpreter, *arguments)
@@ -189,9 +234,12 @@ def test_what_multiprocessing_spawns_is_a_fork_as_well(interpreter, tmp_path):
 
 
 def test_random_numbers_differ(interpreter, program):
-    code = program("import random, numpy; print(random.random(), numpy.random.rand())")
+    code = program(
+        "import random, numpy, torch\n"
+        "print(random.random(), numpy.random.rand(), torch.rand(1).item())"
+    )
     one, other = (run(interpreter, code).stdout.split() for _ in range(2))
-    assert not set(one) & set(other)
+    assert len(one) == 3 and not set(one) & set(other)
 
 
 WAITING = "import os, time; print(os.getpid(), flush=True); time.sleep(100)"
@@ -220,6 +268,40 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+CHAIN = """
+import multiprocessing, os, time
+spawning = multiprocessing.get_context("spawn")
+def last(queue):
+    queue.put(os.getpid())
+    time.sleep(100)
+def middle(queue):
+    process = spawning.Process(target=last, args=(queue,))
+    process.start()
+    last(queue)
+if __name__ == "__main__":
+    queue = spawning.Queue()
+    spawning.Process(target=middle, args=(queue,)).start()
+    print(os.getpid(), queue.get(), queue.get(), flush=True)
+    time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_all_that_a_process_has_started_ends_with_its_group(interpreter, program, whole_group):
+    """Ray ends a worker by its group, and what vLLM has started for it must not keep the GPU."""
+    process = subprocess.Popen(
+        [interpreter, program(CHAIN)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        process_group=0,
+    )  # fmt: skip
+    assert process.stdout
+    with process.stdout:
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+    assert len(pids) == 3
+    os.killpg(os.getpgid(pids[0]) if whole_group else process.pid, signal.SIGKILL)
+    assert process.wait(20) == -signal.SIGKILL
+    assert all(gone(pid) for pid in pids)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGUSR1])
@@ -298,7 +380,19 @@ def test_forks_of_what_has_used_the_gpu_could_not_use_it(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("-h",), ("-",), ("-c",), ("-c", "print()"), ("-m", "this"), ("-Z", "x")]
+    "arguments",
+    [
+        (),
+        ("-h",),
+        ("-",),
+        ("-O", "x"),
+        ("-Wignore", "x"),
+        ("-X", "dev", "x"),
+        ("-c",),
+        ("-c", "print()"),
+        ("-m", "this"),
+        ("-Z", "x"),
+    ],
 )
 def test_what_only_a_new_interpreter_can_do_is_left_to_one(arguments):
     assert job_of(arguments) is None

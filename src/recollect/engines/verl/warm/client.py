@@ -16,11 +16,14 @@ import socket
 import sys
 from contextlib import suppress
 from types import FrameType
+from typing import NoReturn
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 MOST = 200
 """Files that are handed on; a message takes no more than 253."""
 
+NOT_FORKED = b"\xff" * 4
+"""The answer, in the place of a status, where there was no room for another process."""
 PATIENCE = 45.0
 """Seconds in which the warm process may still be importing; Ray waits for 60."""
 
@@ -30,7 +33,7 @@ def main() -> None:
     arguments = sys.argv[2:]
     connection = ask(sys.argv[1], arguments)
     if connection is None:
-        os.execv(sys.executable, [sys.executable, *arguments])
+        become(arguments)
 
     def forward(number: int, _frame: FrameType | None) -> None:
         with suppress(OSError):  # it has just ended
@@ -41,6 +44,8 @@ def main() -> None:
     said = b""
     with suppress(OSError):
         said = connection.recv(4)
+    if said == NOT_FORKED:
+        become(arguments)
     # Where the warm process is gone, so is what it has become.
     status = int.from_bytes(said, "big") if said else int(signal.SIGKILL)
     if os.WIFSIGNALED(status):
@@ -48,7 +53,13 @@ def main() -> None:
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+        os._exit(128 + number)  # it is blocked here
     os._exit(os.WEXITSTATUS(status))
+
+
+def become(arguments: list[str]) -> NoReturn:
+    """Become the interpreter that was meant."""
+    os.execv(sys.executable, [sys.executable, *arguments])
 
 
 def ask(path: str, arguments: list[str]) -> socket.socket | None:
@@ -61,6 +72,8 @@ def ask(path: str, arguments: list[str]) -> socket.socket | None:
         os.umask(mask)
         given = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd(),
                  "files": files, "umask": mask,
+                 "nice": os.getpriority(os.PRIO_PROCESS, 0),
+                 "cores": sorted(os.sched_getaffinity(0)),
                  "most_files": resource.getrlimit(resource.RLIMIT_NOFILE)}  # fmt: skip
         text = json.dumps(given).encode()
         if len(files) <= MOST:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import multiprocessing.spawn
 import re
-import runpy
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 Job = Callable[[], object]
-SWITCHES = set("bBdEiIOPqRsSuv")
-"""They cannot be turned any more, and change nothing in what runs here."""
+SWITCHES = set("BEIPqRsSu")
+"""They cannot be turned any more, and change nothing in what runs here; others need a new one."""
 SPAWN = re.compile(r"from multiprocessing\.spawn import spawn_main; spawn_main\((.*)\)")
 NUMBER = re.compile(r"(\w+)=(\d+)")
 
@@ -28,9 +28,7 @@ def job_of(arguments: Sequence[str]) -> Job | None:
         word = rest.pop(0)
         if word == "-c" and rest:
             return _spawned(rest[0], rest[1:])
-        if word[:2] in ("-X", "-W"):
-            del rest[: len(word) == 2]
-        elif word != "-" and set(word[1:]) <= SWITCHES:
+        if word != "-" and set(word[1:]) <= SWITCHES:
             alone |= bool({"I", "P"} & set(word))
         else:
             return None
@@ -56,4 +54,7 @@ def run_file(path: str, arguments: Sequence[str], alone: bool) -> None:
     sys.argv[:] = [path, *arguments]
     if not alone:
         sys.path.insert(0, str(Path(path).resolve().parent))
-    runpy.run_path(path, run_name="__main__")
+    # In the place of the warm process's own, for good: what ends later still looks names up there.
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    module.__file__ = path
+    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), vars(module))

@@ -23,6 +23,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recollect.engines.verl.warm.client import FORWARDED, MOST
+from recollect.engines.verl.warm.client import FORWARDED, MOST, NOT_FORKED
 from recollect.engines.verl.warm.job import Job, job_of
 from recollect.foreign import shown
 
@@ -63,6 +64,7 @@ def brought(modules: Sequence[str]) -> Begun:
     nowhere = lifted(os.open(os.devnull, os.O_RDWR))
     for number in range(3, LOW):  # what is imported opens files of its own, which stay
         os.dup2(nowhere, number, inheritable=False)
+    os.close(nowhere)
     before = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT}
     for name in modules:
         with suppress(ImportError):  # whoever needs it will say so
@@ -152,6 +154,8 @@ class Server:
     def _answer(self) -> Job | None:
         files: list[int] = []
         pid: int | None = None
+        client: socket.socket | None = None
+        answer = b""
         try:
             client = socket.socket(fileno=lifted(self._listening.accept()[0].detach()))
             given = receive(client, files)
@@ -162,11 +166,18 @@ class Server:
                 return None
             given |= {"environment": self._begun.within(environment), "parent": os.getpid()}
             client.send(b"y")  # one that has given up is not there to be told
+            answer = NOT_FORKED
             if (pid := fork()) == 0:
                 return partial(self._become, job, client, files, given)
+            with suppress(OSError):  # both do, as either may be first; or it has ended
+                os.setpgid(pid, pid)
             self._clients[pid] = client
         except Exception as error:  # of one client: the others' processes must not end for it
-            print(shown(f"recollect: a process was not forked: {error!r}"), file=sys.stderr)
+            if client:
+                with suppress(OSError), client:
+                    client.sendall(answer)
+            with suppress(OSError):
+                print(shown(f"recollect: a process was not forked: {error!r}"), file=sys.stderr)
         finally:
             for file in files if pid != 0 else ():
                 os.close(file)
@@ -199,15 +210,16 @@ class Server:
                     client.close()
 
     def _pass_on(self, pid: int, client: socket.socket) -> None:
-        """Send a process the signals that its client got; kill it if that is gone."""
+        """Send a process the signals that its client got; kill all it started if that is gone."""
         try:
             numbers = client.recv(16)
         except OSError:
             numbers = b""
+        for number in numbers:
+            os.kill(pid, number)
         if not numbers:
             self._clients.pop(pid).close()
-        for number in numbers or [signal.SIGKILL]:
-            os.kill(pid, number)
+            os.killpg(pid, signal.SIGKILL)
 
 
 def receive(client: socket.socket, files: list[int]) -> dict[str, Any]:
@@ -255,14 +267,20 @@ def settle(files: list[int], given: dict[str, Any]) -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(given["environment"])
+    time.tzset()
     paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.path[:0] = [path for path in paths if path not in sys.path]
     os.chdir(given["folder"])
     os.umask(given["umask"])
     resource.setrlimit(resource.RLIMIT_NOFILE, given["most_files"])
+    with suppress(OSError):  # more may be allowed to a client than to this process
+        os.sched_setaffinity(0, given["cores"])
+        os.setpriority(os.PRIO_PROCESS, 0, given["nice"])
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.seed()
 
 
 if __name__ == "__main__":
