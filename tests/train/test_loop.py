@@ -22,7 +22,8 @@ from recollect.errors import UserError
 from recollect.rollout import Group
 from recollect.runs.run import Run, read_metrics
 from recollect.train.comparison import compare, differs
-from recollect.train.loop import refuse_dead, refuse_silent, refuse_unmeasured, train
+from recollect.train.failures import refuse_dead, refuse_silent, refuse_unmeasured
+from recollect.train.loop import train
 from recollect.train.rollouts import Rollouts
 from recollect.train.watcher import Watcher
 from recollect.types import Context, Episode, Failure, Turn

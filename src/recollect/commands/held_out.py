@@ -24,8 +24,8 @@ from recollect.foreign import one_line
 from recollect.rewards.memory_delta import MemoryDelta
 from recollect.rollout import Group
 from recollect.tasks.base import notes_of
+from recollect.train.failures import failures
 from recollect.train.lengths import crowded_tasks
-from recollect.train.loop import failures
 from recollect.train.rollouts import Rollouts
 from recollect.train.trial import has_own_code, try_out
 from recollect.train.watcher import Watcher

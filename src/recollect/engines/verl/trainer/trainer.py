@@ -37,7 +37,7 @@ from recollect.foreign import shown
 from recollect.rollout import Group
 from recollect.train import metrics as report
 from recollect.train.comparison import charge, compare
-from recollect.train.loop import refuse_dead, refuse_silent, refuse_unmeasured
+from recollect.train.failures import refuse_dead, refuse_silent, refuse_unmeasured
 from recollect.train.loss import DIVERGENCES, aggregate_of
 from recollect.types import Sample
 
