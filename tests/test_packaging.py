@@ -11,6 +11,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from recollect import packaging
 from tests.support.places import ROOT
 
@@ -31,7 +33,7 @@ def ask(site: Path, call: str, *before: Path) -> object:
     code = f"import json; from recollect import packaging; print(json.dumps(packaging.{call}))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*before, site)))}
     command = [sys.executable, "-S", "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, cwd=site, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -87,4 +89,48 @@ def test_every_hint_names_our_distribution():
     files += [path for path in (ROOT / "recipes").rglob("*") if path.is_file()]
     assert [str(path) for path in files if wrong.search(path.read_text("utf-8"))] == []
     assert PROJECT["name"] == packaging.NAME
-    assert packaging.install("verl") == "pip install 'recollect-rl[verl]'"
+
+
+@pytest.mark.parametrize(
+    "origin, wanted, again",
+    [
+        (None, "'recollect-rl[embed]'", "recollect-rl"),
+        ("not json", "'recollect-rl[embed]'", "recollect-rl"),
+        ({"url": "file:///is/gone", "dir_info": {}}, "'recollect-rl[embed]'", "recollect-rl"),
+        (
+            {"url": ROOT.as_uri(), "dir_info": {"editable": True}},
+            f"-e '{ROOT}[embed]'",
+            f"-e {ROOT}",
+        ),
+        ({"url": ROOT.as_uri(), "dir_info": {}}, f"'{ROOT}[embed]'", str(ROOT)),
+        (
+            {"url": "https://host/r.git", "vcs_info": {"vcs": "git", "commit_id": "ab12"}},
+            "'recollect-rl[embed] @ git+https://host/r.git@ab12'",
+            "'recollect-rl @ git+https://host/r.git@ab12'",
+        ),
+        (
+            {"url": "https://host/r.whl", "archive_info": {}},
+            "'recollect-rl[embed] @ https://host/r.whl'",
+            "'recollect-rl @ https://host/r.whl'",
+        ),
+    ],
+)
+def test_a_fix_installs_from_where_this_package_came(tmp_path, origin, wanted, again):
+    """The distribution may be on no index: what a hint says must work where it is read."""
+    dist_info(tmp_path, "recollect-rl", "0.1.0", "recollect/__init__.py,,\n")
+    if origin:
+        (folder,) = tmp_path.glob("recollect_rl-*.dist-info")
+        text = origin if isinstance(origin, str) else json.dumps(origin)
+        (folder / "direct_url.json").write_text(text)
+    source = ROOT / "src"
+    assert ask(tmp_path, "install('embed')", source) == f"pip install {wanted}"
+    said = ask(tmp_path, "install(again=True)", source)
+    assert said == f"pip install --force-reinstall --no-deps {again}"
+
+
+def test_in_its_own_folder_a_checkout_is_a_dot(monkeypatch):
+    packaging._source.cache_clear()
+    monkeypatch.chdir(ROOT)
+    assert packaging.install("local,serve") in (
+        "pip install -e '.[local,serve]'", "pip install '.[local,serve]'"
+    )  # fmt: skip

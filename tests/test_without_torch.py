@@ -87,7 +87,7 @@ def test_what_needs_more_names_the_extra(tmp_path: Path) -> None:
         assert status == 2, command
         said, fix = errors.splitlines()
         assert "needs" in said or "not installed" in said
-        assert f"pip install 'recollect-rl[{extra}]'" in fix
+        assert f"[{extra}]'" in fix and "pip install " in fix
     assert not list(tmp_path.iterdir())
 
 
@@ -103,7 +103,7 @@ def test_what_needs_no_more_works(tmp_path: Path) -> None:
     assert list((tmp_path / "ledgers").iterdir())
     assert found[asked][0] == 2 and "no model answers" in found[asked][2]
     status, said, _ = found["doctor"]
-    assert status == 1 and "recollect-rl[local]" in said  # training is what is missing
+    assert status == 1 and "[local]'" in said  # training is what is missing
 
 
 OWN = """

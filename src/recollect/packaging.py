@@ -6,7 +6,10 @@ the distribution is called `recollect-rl`.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +23,50 @@ VLLM = "vllm==0.24.0"
 PACKAGE = Path(__file__).parent
 
 
-def install(extras: str = "") -> str:
-    """Return the command that installs this package, with extras such as `local,serve`."""
-    return f"pip install '{NAME}[{extras}]'" if extras else f"pip install {NAME}"
+def install(extras: str = "", again: bool = False) -> str:
+    """Return the command that installs this package from where it is, with extras.
+
+    `extras` are such as `local,serve`; `again` replaces the package, and nothing that it needs.
+    """
+    wanted = f"[{extras}]" if extras else ""
+    flags = "--force-reinstall --no-deps " if again else ""
+    source = _source()
+    if source == NAME:
+        return f"pip install {flags}" + (f"'{NAME}{wanted}'" if wanted else NAME)
+    if isinstance(source, str):
+        return f"pip install {flags}{shlex.quote(f'{NAME}{wanted} @ {source}')}"
+    folder = "." if source.folder == Path.cwd() else str(source.folder)
+    flags += "-e " if source.editable else ""
+    return f"pip install {flags}{shlex.quote(folder + wanted)}"
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A folder from which this package was installed, or from which it runs."""
+
+    folder: Path
+    editable: bool
+
+
+@cache
+def _source() -> Checkout | str:
+    """Return where this package was installed from: a folder, a URL, or an index by its name."""
+    from importlib import metadata
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        # What pip writes about installations that are not from an index (PEP 610).
+        said = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}")
+        url, editable = str(said.get("url", "")), bool(said.get("dir_info", {}).get("editable"))
+    except metadata.PackageNotFoundError:  # it runs from its sources
+        url, editable, said = PACKAGE.parents[1].as_uri(), True, {}
+    except (ValueError, AttributeError):  # damaged
+        return NAME
+    if url.startswith("file:"):
+        folder = Path(unquote(urlsplit(url).path))
+        return Checkout(folder, editable) if (folder / "pyproject.toml").is_file() else NAME
+    kept = said.get("vcs_info", {})
+    return f"{kept['vcs']}+{url}@{kept['commit_id']}" if kept else url or NAME
 
 
 def version() -> str:
@@ -102,8 +146,9 @@ def _described() -> dict[str, Any]:
     except ValueError as error:
         from recollect.errors import UserError  # `import recollect` comes by here
 
-        fix = f"pip install --force-reinstall --no-deps {NAME}"
-        raise UserError(f"the metadata of {NAME} are damaged: {error}", fix) from None
+        raise UserError(
+            f"the metadata of {NAME} are damaged: {error}", install(again=True)
+        ) from None
     except metadata.PackageNotFoundError:
         import tomllib
 

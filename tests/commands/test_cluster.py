@@ -9,6 +9,7 @@ import pytest
 from recollect.cli import main
 from recollect.engines.verl.launch.options import EngineOptions, split_engine
 from recollect.errors import UserError
+from recollect.packaging import install
 
 SEVEN = ["train", "hotpotqa", "--engine", "verl", "--model.path", "Qwen/Qwen2.5-7B-Instruct"]
 
@@ -73,7 +74,7 @@ def test_an_unknown_model_has_no_estimate(capsys, tmp_path):
 def test_without_verl_the_fix_is_named(capsys, tmp_path):
     assert main([*SEVEN, "--folder", str(tmp_path)]) == 2
     text = capsys.readouterr().err
-    assert "make verl-env" in text and "recollect-rl[verl]" in text
+    assert "make verl-env" in text and install("verl") in text
     assert not list(tmp_path.iterdir())
 
 

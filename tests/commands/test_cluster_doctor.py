@@ -14,6 +14,7 @@ from recollect.engines.verl.doctor.nodes import ask_nodes, check_answers
 from recollect.engines.verl.doctor.traps import TRAPS, Found
 from recollect.engines.verl.doctor.workers import Node, describe, sources, told_apart
 from recollect.errors import UserError
+from recollect.packaging import install
 
 VERSIONS = {
     "recollect-rl": "0.1.0", "verl": "0.9.1", "ray": "2.60.0", "torch": "2.13.0",
@@ -160,7 +161,7 @@ def test_without_verl(capsys):
     for name in ("verl", "ray", "tensordict", "TransferQueue"):
         assert f"✗ {name} not installed" in said
     assert "✗ sampler neither vllm nor sglang" in said and "✓ torch" in said
-    assert "make verl-env (CPUs), or pip install 'recollect-rl[verl]' vllm==0.24.0 (GPUs)" in said
+    assert f"make verl-env (CPUs), or {install('verl')} vllm==0.24.0 (GPUs)" in said
     assert "ModuleNotFoundError" in describe().problem
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from recollect.commands import doctor
 from recollect.commands.doctor import EMBEDDER, GIB, Machine, examine, within
 from recollect.errors import UserError
-from recollect.packaging import NAME, _described, ranges
+from recollect.packaging import NAME, _described, install, ranges
 
 VERSIONS = {
     "numpy": "2.4.6", "rich": "15.0.0", "tyro": "1.0.16", "pydantic": "2.14.3",
@@ -52,8 +52,7 @@ def test_versions_are_compared_by_their_numbers(version, span, inside):
 def test_what_training_needs_and_is_missing_is_bad(name):
     found = finding(with_version(name, None), name)
     assert (found.status, found.found) == ("bad", "not installed")
-    extra = "recollect-rl[local]" if name in ranges("local") else "recollect-rl"
-    assert found.fix.strip("'").endswith(extra)
+    assert found.fix == install("local" if name in ranges("local") else "")
 
 
 @pytest.mark.parametrize("version", ["2.10.9", "2.14.0", "2.14.0.dev20260101"])
@@ -72,8 +71,8 @@ def test_what_only_some_features_need_is_not_bad():
     assert finding(with_version("peft", None), "peft").status == "absent"
     assert finding(with_version("peft", "0.1"), "peft").status == "warning"
     assert finding(WELL, "uvicorn").status == "absent"
-    assert finding(WELL, "uvicorn").found.endswith("need it: pip install 'recollect-rl[serve]')")
-    assert finding(WELL, EMBEDDER).found.endswith("pip install 'recollect-rl[embed]')")
+    assert finding(WELL, "uvicorn").found.endswith(f"need it: {install('serve')})")
+    assert finding(WELL, EMBEDDER).found.endswith(f"{install('embed')})")
     assert finding(WELL, "wandb").status == "absent"
     assert finding(with_version("wandb", "0.20"), "wandb").status == "ok"
 
@@ -104,9 +103,7 @@ def test_everything_bad_or_doubtful_has_a_fix():
 def test_another_package_of_the_import_name_is_named_with_the_way_out(over, status):
     found = finding(replace(WELL, strangers={"recollect 0.3.1": over}), "import name")
     assert found.status == status and "recollect 0.3.1 also installs a package" in found.found
-    assert found.fix == (
-        "pip uninstall -y recollect && pip install --force-reinstall --no-deps recollect-rl"
-    )
+    assert found.fix == f"pip uninstall -y recollect && {install(again=True)}"
 
 
 def test_the_findings_are_printed_with_each_fix_once():
@@ -114,7 +111,7 @@ def test_the_findings_are_printed_with_each_fix_once():
     machine = replace(WELL, versions={"numpy": "2.4.6"})
     doctor.show(console, examine(machine))
     shown = console.file.getvalue()
-    assert shown.count("pip install 'recollect-rl[local]'") == 1
+    assert shown.count(f"\n  {install('local')}\n") == 1
     assert "✓  numpy" in shown and "✗  torch" in shown and "Ready" not in shown
     console = Console(file=io.StringIO(), width=80)
     doctor.show(console, examine(WELL))

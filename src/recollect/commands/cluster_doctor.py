@@ -17,7 +17,6 @@ from recollect.packaging import NAME, VLLM, install, plain, ranges
 
 SHARED = 2 * GIB
 """Free shared memory below which Ray's own store and our bases get tight."""
-INSTALL = f"make verl-env (CPUs), or {install('verl')} {VLLM} (GPUs) in an environment of its own"
 READY = "Ready: recollect train PRESET --engine verl -- trainer.nnodes=N"
 
 
@@ -54,6 +53,10 @@ def _installed(nodes: Sequence[Node]) -> list[Finding]:
     return [_python(nodes), *packages, _server(nodes), _attention(nodes)]
 
 
+def _fix() -> str:
+    return f"make verl-env (CPUs), or {install('verl')} {VLLM} (GPUs) in an environment of its own"
+
+
 def judge(found: Found) -> Finding:
     """Say what a trap means for a run."""
     name = f"trap {found.trap.number}"
@@ -73,7 +76,7 @@ def _package(name: str, nodes: Sequence[Node]) -> Finding:
         return Finding(name, "bad", _listed(found), f"install the same {name} on every node")
     version = different[0]
     if version == "missing":
-        return Finding(name, "bad", "not installed", INSTALL)
+        return Finding(name, "bad", "not installed", _fix())
     span = ranges("verl").get(plain(name), "")
     if not within(version, span):
         fix = f"pip install '{name}{span}', or run make test-verl with this version"
@@ -108,7 +111,7 @@ def _server(nodes: Sequence[Node]) -> Finding:
     found = sorted({f"{n} {node.versions[n]}" for node in nodes for n in SERVERS
                     if n in node.versions})  # fmt: skip
     if not found:
-        return Finding("sampler", "bad", "neither vllm nor sglang", INSTALL)
+        return Finding("sampler", "bad", "neither vllm nor sglang", _fix())
     for node in nodes:
         torch = node.versions.get("torch", "")
         if torch and node.sampler_torch and not within(torch, node.sampler_torch):

