@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 PYTEST_AND_LEAVE := import sys, pytest; from recollect.engines.verl.leave import leave; leave(pytest.main(sys.argv[1:]))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo result test test-core check chaos sbom format bench bench-gpu lock clean verl-env test-verl test-kernels
+.PHONY: demo result test test-core check chaos sbom format bench bench-gpu docs lock clean verl-env test-verl test-kernels
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/demo.stamp

@@ -38,7 +38,7 @@ class Options:
     mini_batches: int = 16
     shared: bool = False
     """Siblings share what they read (chunk before memory)."""
-    gpu_gib: float = 141.0
+    gpu_gib: float = 139.0
     """Of an H200, like the rates."""
     steps: int = 400
     """For what a whole run costs."""
@@ -74,7 +74,7 @@ def _origin(source: Source) -> str:
 
 
 def derived(rates: Rates) -> Iterator[str]:
-    """Say what follows from the measured numbers, and how well it foretells another model."""
+    """Say what follows from the measured numbers, and how well it predicts another model."""
     small, shape = KNOWN["Qwen2.5-1.5B"], KNOWN["Qwen2.5-7B"]
     fold, lone = RACED_1_5B[rates.sampler]
     share, each = rates.decoding()
@@ -84,7 +84,7 @@ def derived(rates: Rates) -> Iterator[str]:
         f" each sequence adds {1e6 * each:.0f} µs to every token."
     )
     yield (
-        f"For the 1.5B this foretells {rates.foretold(FOLD, small):,.0f} and"
+        f"For the 1.5B this predicts {rates.foretold(FOLD, small):,.0f} and"
         f" {rates.foretold(LONE, small):,.0f} new tokens/s in the race's fold and lone shapes; the"
         f" race measured {fold:,} and {lone:,}."
     )

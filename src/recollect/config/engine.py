@@ -46,8 +46,8 @@ class ModelConfig:
     """Share of the layers that compute their activations again in the backward pass, which saves
     memory and costs up to a third more time."""
     compile: bool = False
-    """Fuse the small operations of a layer while training: costs half a minute at the start and
-    saves about a tenth of every update on a GPU."""
+    """Fuse the small operations of a layer while training: costs about a minute at the start and
+    saves a tenth to a fifth of every update on a GPU."""
     threads: int = 0
     """CPU threads for torch; 0 leaves the choice to torch."""
     cache_gib: float = 4.0
