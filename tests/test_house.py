@@ -71,3 +71,16 @@ def test_every_file_that_the_page_names_exists():
 def test_every_folder_and_file_says_what_it_is():
     for path in PACKAGE.rglob("*.py"):
         assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+NAMED = re.compile(r"`((?:[\w-]+/)+[\w-]+\.(?:py|md|toml|sh|txt|yaml))[`:]")
+OTHERS = ("path/", "code/", "data/", "models/", "runs/", "MemAgent/")
+"""Beginnings of names that are a user's, or of other projects."""
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_every_file_that_a_page_names_is_there(page):
+    """As it is named from the project's folder, or from the package's."""
+    names = {name for name in NAMED.findall(page.read_text()) if not name.startswith(OTHERS)}
+    lost = [name for name in names if not (ROOT / name).exists() and not (PACKAGE / name).exists()]
+    assert not lost
