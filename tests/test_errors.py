@@ -42,6 +42,20 @@ def test_the_place_of_a_frozen_class_is_the_line_that_changed_it():
     assert caught.value.failure.place.rpartition(":")[0].endswith("test_errors.py")
 
 
+async def gives_up():
+    await asyncio.wait_for(asyncio.sleep(5), 0.001)
+
+
+def test_the_place_of_ones_own_limit_is_its_line_and_a_servers_has_none():
+    with pytest.raises(BoundaryError) as caught, boundary("agent"):
+        asyncio.run(gives_up())
+    assert caught.value.failure.kind == "TimeoutError"
+    assert caught.value.failure.place.rpartition(":")[0].endswith("test_errors.py")
+    with pytest.raises(BoundaryError) as caught, boundary("agent"):
+        raise TimeoutError("a server's")
+    assert caught.value.failure.place == ""
+
+
 def test_the_place_in_a_script_of_ones_own_is_its_line(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -22,6 +22,7 @@ from recollect.rewards.answers import AnswerReward
 from recollect.rewards.base import NoReward
 from recollect.rewards.function import FunctionReward
 from recollect.rollout import Rollout
+from recollect.tasks.function import as_family
 from recollect.train.trial import rehearse, try_out
 from recollect.train.wiring import make_reward
 from recollect.trials import noticed
@@ -204,6 +205,28 @@ def test_a_reward_that_changes_its_mind_is_told(tmp_path, monkeypatch):
         for name in ("turns", "clock"):
             [said] = tried(reward=FunctionReward(load(f"own:{name}")))
             assert f"the reward {name} gave one episode 0" in said and "own.py:1" in said
+
+
+UNANSWERED = """
+from recollect import Question, Task
+
+def tasks(split):
+    return [Task(f"{split} {i}", [f"{split} {i}"], (Question("Which?", ()),)) for i in range(20)]
+
+def fixed(episode, memory):
+    return len(memory.text)
+"""
+
+
+def test_questions_that_nobody_can_answer_are_named(tmp_path, monkeypatch):
+    with own_folder(tmp_path, monkeypatch, own=UNANSWERED):
+        family = as_family(load("own:tasks"))
+        with pytest.raises(
+            UserError, match=r"'Which\?' in task 'train \d+' has no accepted answer"
+        ):
+            tried(tasks=family, reward=AnswerReward())
+        [said] = tried(tasks=family, reward=FunctionReward(load("own:fixed")))
+        assert "the held-out accuracy counts it as wrong" in said
 
 
 def test_a_run_says_where_its_trial_is(impatient, tmp_path, monkeypatch, capsys):

@@ -142,13 +142,23 @@ def place_of(error: BaseException) -> str:
     """Return `file:line` of the innermost frame in a user's own code, or an empty text."""
     if isinstance(error, OwnMistake):
         return error.place
-    if isinstance(error, ConnectionError | TimeoutError) or _from(error) in FOREIGN:
+    if _from(error) in FOREIGN:
+        return ""
+    if isinstance(error, ConnectionError | TimeoutError) and not _is_own_limit(error):
         return ""  # a server's
     if isinstance(error, AgentError) and error.on_purpose:
         return ""
     if isinstance(error.__cause__, StopIteration):  # it may not leave a coroutine, and is wrapped
         error = error.__cause__
     return innermost(traceback.walk_tb(error.__traceback__))
+
+
+def _is_own_limit(error: BaseException) -> bool:
+    """Tell whether a user's own code gave up waiting: asyncio says so right behind it."""
+    names = [frame.f_code.co_filename for frame, _line in traceback.walk_tb(error.__traceback__)]
+    own = [at for at, name in enumerate(names) if is_own_code(name)]
+    behind = names[own[-1] + 1 :] if own else []
+    return bool(behind) and all(Path(name).parent.name == "asyncio" for name in behind)
 
 
 def innermost(frames: Iterable[tuple[FrameType, int]]) -> str:

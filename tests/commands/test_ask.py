@@ -14,6 +14,7 @@ import pytest
 from recollect.cli import main
 from recollect.config.presets import DEMO_MODEL
 from tests.support.chat_server import chat_server
+from tests.support.own import own_folder
 
 SMALL = ["--set", "chunk_size=100", "max_memory_tokens=100", "max_answer_tokens=50"]
 
@@ -224,3 +225,20 @@ def test_the_first_line_comes_before_what_is_slow_to_import(book, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "book.txt: 375 words\n[]\n"
+
+
+FULL = """
+async def crammed(task, chats, memory):
+    for chunk in task.chunks:
+        await chats.open("memory").say("word " * 2000, max_tokens=8)
+    return ["" for _ in task.questions]
+"""
+
+
+def test_a_window_that_an_agent_fills_is_what_to_enlarge(book, tmp_path, monkeypatch, capsys):
+    """To run the same command again would end in the same place."""
+    with own_folder(tmp_path, monkeypatch, own=FULL), chat_server(respond) as server:
+        words = [book, "Who?", "--model", server.url, "--agent", "own:crammed", "--window", "1000"]
+        said = ask(capsys, *words, "--cache", tmp_path / "cache", status=2)
+    assert "ContextFull" in said and "fix: give it a larger --window" in said
+    assert "the same command again" not in said

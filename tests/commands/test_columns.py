@@ -47,3 +47,14 @@ def test_mistakes_are_one_line_with_the_fix(table, capsys):
     assert "--columns maps no table" in capsys.readouterr().err
     assert main(["eval", "--tasks", "recall", "--model", "x", "--columns", MAP]) == 2
     assert "--columns maps no table" in capsys.readouterr().err
+
+
+def test_a_table_without_held_out_rows_says_what_was_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = {"q": ["Which?", None, "Who?"], "doc": ["elm", "oak", "Ann"], "a": ["elm", "oak", None]}
+    pq.write_table(pa.table(rows), "mine.parquet")
+    words = ["eval", "--tasks", "parquet:mine.parquet", "--columns", MAP, "--agents", "fold"]
+    assert main([*words, "--model", "http://127.0.0.1:9/v1"]) == 2
+    said = capsys.readouterr().err
+    assert "has no tasks in its test split; " in said and "3 rows read" in said
+    assert "rows dropped" in said and "or a column `split` that says test" in said

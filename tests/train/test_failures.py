@@ -185,6 +185,19 @@ def test_validation_counts_failures_in_rewards_and_scores_as_in_accuracy():
     assert found["val/reward/mean"] == 0.0
 
 
+def test_a_category_that_is_called_as_our_own_metrics_is_kept_apart():
+    groups = [made(1.0), made(0.5)]
+    for group, category in zip(groups, ("reward", "score"), strict=True):
+        for one in group:
+            asked = (Question("Which?", ("elm",), category=category),)
+            one.task, one.answers = replace(one.task, questions=asked), ["elm"]
+    found = validation_metrics(groups)
+    assert found["val/reward/mean"] == 0.75 and found["val/score/answer"] == 0.75
+    assert not {"val/reward/accuracy", "val/score/n"} & set(found)
+    for category in ("reward", "score"):
+        assert found[f"val/category/{category}/n"] == 1
+
+
 def test_validation_leaves_out_what_could_not_be_measured_and_counts_it():
     found = validation_metrics([made(1.0, 0.0), made("measurement", 1.0), made("measurement")])
     assert (found["val/n"], found["val/failed"], found["val/unmeasured"]) == (3, 0, 2)

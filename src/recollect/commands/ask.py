@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from recollect.chat.chat import ContextFull
 from recollect.commands.ask_options import AskOptions
 from recollect.commands.ask_screen import Watching, cited, price
 from recollect.commands.ask_texts import FORMAT, Texts
@@ -53,9 +54,11 @@ def run_ask(texts: Texts) -> int:
     try:
         return Stop().run(asking.run(texts.questions))
     except BoundaryError as error:
+        again = "run the same command again: it continues with the first window that was not read"
+        fix = "give it a larger --window, or an agent that needs less room"
         raise UserError(
             f"the reading stopped: {one_line(str(error), 300)}",
-            "run the same command again: it continues with the first window that was not read",
+            fix if isinstance(error.cause, ContextFull) else again,
         ) from error
     except KeyboardInterrupt:
         if not options.json:

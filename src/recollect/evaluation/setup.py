@@ -23,8 +23,8 @@ from recollect.evaluation.jobs import Grid
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions, choose_agents, split_names
 from recollect.memory.store import Embed
-from recollect.metrics import PUBLISHED, SCORES, unanswerable
-from recollect.tasks.base import TaskFamily
+from recollect.metrics import never_right
+from recollect.tasks.base import TaskFamily, notes_of
 from recollect.tasks.files.columns import Rows
 from recollect.tasks.files.fingerprint import fingerprint
 from recollect.tasks.function import as_family, first_task
@@ -96,8 +96,7 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
     grid = Grid(families, list(chosen), options.n, options.seeds, options.split, options.first_seed)
     for name, family in families.items():
         if not grid.tasks(name):
-            fix = "build its data" if is_ours(family) else f"let it make some for {options.split!r}"
-            raise UserError(f"{name} has no tasks in its {options.split} split", fix)
+            raise UserError(*_without_tasks(name, family, options.split))
         _check_scored(name, family, first_task(family, 0, options.split))
     open_embedder = cache(partial(_embedder, options))
     ready = {
@@ -112,20 +111,22 @@ def set_up(options: EvalOptions, known: dict[str, Agent], own: Own = NOTHING_OWN
     return Setup(specs, grid, chosen, ready, brought, open_embedder.cache_info().currsize > 0)
 
 
+def _without_tasks(name: str, family: TaskFamily, split: str) -> tuple[str, str]:
+    """Say that a split is empty, and what to do about it."""
+    what, fix = f"{name} has no tasks in its {split} split", f"let it make some for {split!r}"
+    if isinstance(family, Rows):
+        what = "; ".join((what, *notes_of(family)))
+        fix = f"give more rows, or a column `split` that says {split} in some of them"
+    return what, "build its data" if is_ours(family) and not isinstance(family, Rows) else fix
+
+
 def _check_scored(name: str, family: TaskFamily, task: Task) -> None:
     """Refuse questions without an answer that a score of ours could find right."""
-    known = isinstance(family.metric, str) and family.metric in SCORES
-    empty = known and family.metric in PUBLISHED  # SQuAD's own score accepts an empty reply
-    lacking = [
-        q.text
-        for q in task.questions
-        if not any(empty or answer.strip() for answer in q.answers) and not unanswerable(q)
-    ]
     if not task.questions:
         raise UserError(f"{name}: task {task.id[:40]!r} has no questions", "ask some in every task")
-    if known and lacking:
+    if lacking := never_right(family.metric, task.questions):
         raise UserError(
-            f"{name}: {lacking[0][:40]!r} in task {task.id[:40]!r} has no accepted answer",
+            f"{name}: {lacking[:40]!r} in task {task.id[:40]!r} has no accepted answer",
             f"give it some, or a metric of your own in place of {family.metric}",
         )
 

@@ -36,6 +36,7 @@ from recollect.metrics.table import (
     check_repeats,
     find_metric,
     find_score,
+    never_right,
     score_question,
     share_of,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "holm",
     "locomo_f1",
     "mean_interval",
+    "never_right",
     "normalise",
     "numeric_match",
     "paired_p_value",

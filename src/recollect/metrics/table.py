@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,7 @@ from recollect.metrics.answers import (
 )
 from recollect.metrics.commitment import answer_match, bounded_sub_match
 from recollect.metrics.locomo import locomo_f1, stemmed_f1
-from recollect.metrics.overlap import answer_overlap
+from recollect.metrics.overlap import answer_overlap, unanswerable
 from recollect.metrics.ruler import ruler_any, ruler_recall
 from recollect.metrics.spans import answer_span, answer_text, differ_by_yes_or_no, final_answer
 from recollect.metrics.values import numeric_match, value_match
@@ -209,3 +209,15 @@ SCORES: Mapping[str, QuestionScore] = MappingProxyType(
     }
 )
 """What evaluation can report. All but the boxed ones judge the reply's final answer."""
+
+
+def never_right(metric: object, questions: Sequence[Question]) -> str:
+    """Return the text of a question that no reply could answer rightly by a metric of ours."""
+    if not isinstance(metric, str) or metric not in SCORES:
+        return ""
+    empty = metric in PUBLISHED  # SQuAD's own score accepts an empty reply
+    for question in questions:
+        accepted = any(empty or answer.strip() for answer in question.answers)
+        if not accepted and not unanswerable(question):
+            return question.text
+    return ""

@@ -124,6 +124,9 @@ def _wrong(found: Score, episode: Episode) -> str:
         ("rewards of contexts", found.contexts, contexts),
         ("rewards of steps", found.steps, contexts),
     )
+    for name in (*found.parts, *(name for step in found.steps for name in step)):
+        if not isinstance(name, str) or not name.isprintable() or not name.strip():
+            return f"returned a part named {name!r:.80}: a name must be text that can be printed"
     for value in (*rewards, *found.parts.values()):
         if not _is_finite(value):
             return f"returned {value!r:.80}, which is no finite number up to {LARGEST:g}"

@@ -137,6 +137,10 @@ def sample_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     }
 
 
+OWN = ("reward", "score", "category")
+"""What a validation's numbers begin with, beside the categories of its questions."""
+
+
 def validation_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
     """Name a validation's numbers: accuracy in all and by category, rewards and scores.
 
@@ -145,7 +149,9 @@ def validation_metrics(groups: Sequence[Sequence[Episode]]) -> dict[str, float]:
     """
     found = _accuracy("val", accuracy(groups))
     for category, result in by_category(groups).items():
-        found |= _accuracy(f"val/{category}", result)
+        # Data may have a category of the name that is ours.
+        place = f"val/category/{category}" if category in OWN else f"val/{category}"
+        found |= _accuracy(place, result)
     measured = [e for group in groups for e in group if e.measured]
     if measured:
         floor = lowest(e.reward or 0.0 for e in measured)

@@ -17,8 +17,10 @@ from recollect.config.roles import ROLES, ModelsConfig
 from recollect.config.stored import own_sources
 from recollect.config.train import TrainConfig
 from recollect.errors import UserError
+from recollect.metrics import never_right
 from recollect.policies.bytes import Utf8Tokenizer
 from recollect.policies.scripted import ScriptedPolicy
+from recollect.rewards.answers import AnswerReward
 from recollect.rewards.base import NoReward, Reward
 from recollect.rollout import Rollout
 from recollect.tasks.base import Split
@@ -26,7 +28,7 @@ from recollect.tasks.function import first_task, in_both
 from recollect.train.repeats import changed_reward, check_metrics, repeating
 from recollect.train.wiring import make_agent, make_reward
 from recollect.trials import PLAIN, fix_of, mistake, noticed, unawaited
-from recollect.types import Episode
+from recollect.types import Episode, Task
 
 EPISODES = 4
 """A model may say what an agent cannot read: only a mistake that all episodes make stops a run."""
@@ -55,6 +57,8 @@ async def try_out(
     size = config.tasks.size(split)
     count = EPISODES if size is None else max(1, min(EPISODES, size))
     tasks = [first_task(config.tasks, config.seed, split, i) for i in range(count)]
+    if lacking := without_answers(config, tasks):
+        say(f"note: {lacking}")
     before, rollout = held(rollout.agent), repeating(config, rollout)
     with unawaited(), noticed(say):
         groups = await rollout.groups(tasks, EPISODES // count, (config.seed, "trial"))
@@ -91,7 +95,8 @@ def rehearse(config: TrainConfig) -> list[str]:
         [episodes] = Stop().run(rollout.groups([task], 1, (config.seed, "rehearsal")))
     refuse_silent(config.models, episodes)
     check_metrics(config, episodes)
-    notes = [in_both(config.tasks, config.seed), changes(rollout.agent, before)]
+    notes = [in_both(config.tasks, config.seed), changes(rollout.agent, before),
+             without_answers(config, [task])]  # fmt: skip
     notes = list(filter(None, [*notes, changed_reward(config, rollout)]))
     found = mistake(episodes)
     if found is None:
@@ -101,6 +106,21 @@ def rehearse(config: TrainConfig) -> list[str]:
         raise UserError(what, fix_of(found, "correct that line"))
     after = f"{found.place}: {found.kind}: {found.message}, after a model that says {SAID!r}"
     return [*notes, after]
+
+
+def without_answers(config: TrainConfig, tasks: Sequence[Task]) -> str:
+    """Refuse a reward for answers that nobody could earn; say which accuracy tells nothing."""
+    for task in tasks:
+        metric = config.reward.metric if isinstance(config.reward, AnswerReward) else None
+        if lacking := never_right(metric, task.questions):
+            raise UserError(
+                f"{lacking[:40]!r} in task {task.id[:40]!r} has no accepted answer",
+                "give it some, or train by a reward of your own (--reward module:name)",
+            )
+        if lacking := never_right(config.tasks.metric, task.questions):
+            what = f"{lacking[:40]!r} in task {task.id[:40]!r} has no accepted answer"
+            return f"{what}: the held-out accuracy counts it as wrong, whatever the agent says"
+    return ""
 
 
 def refuse_silent(models: ModelsConfig, episodes: Sequence[Episode]) -> None:

@@ -144,6 +144,13 @@ def test_a_text_that_is_not_in_utf_8_is_said_to_be(tmp_path):
     assert family.task(1, 0, "test").chunks == ("Caf\ufffd 1",)
 
 
+def test_a_file_in_another_encoding_is_named_as_such(tmp_path):
+    """As some editors write it."""
+    (tmp_path / "t.jsonl").write_text(json.dumps(SHORT), "utf-16")
+    with pytest.raises(UserError, match=r"t.jsonl line 1 is not in UTF-8\n  fix: save the file"):
+        Jsonl(tmp_path / "t.jsonl").size("test")
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"there is no file .*no.jsonl"):
         Jsonl(tmp_path / "no.jsonl").size("test")

@@ -71,7 +71,7 @@ class Jsonl:
         with self.file.open("rb") as file:
             file.seek(start)
             place = f"{self.file.name} line {number}"
-            return parse_task(_loaded(decoded(file.readline())[0], place), place)
+            return parse_task(_loaded(*decoded(file.readline()), place), place)
 
     @cached_property
     def _found(self) -> _Found:
@@ -95,7 +95,7 @@ class Jsonl:
                 if line.strip():
                     place = f"{self.file.name} line {number}"
                     text, whole = decoded(line)
-                    record = _loaded(text, place)
+                    record = _loaded(text, whole, place)
                     task = parse_task(record, place)
                     found.look(record, number, whole)
                     found.texts[number] = text_of(task)
@@ -169,10 +169,12 @@ class _Found:
             self.unread.setdefault(key, number)
 
 
-def _loaded(line: str, place: str) -> dict[str, Any]:
+def _loaded(line: str, whole: bool, place: str) -> dict[str, Any]:
     try:
         record = loads(line)
     except ValueError as error:
+        if not whole:
+            raise UserError(f"{place} is not in UTF-8", "save the file as UTF-8") from None
         raise UserError(f"{place} is not JSON: {error}", "write one object to a line") from None
     if not isinstance(record, dict):
         raise UserError(f"{place} is not an object", HELP)
