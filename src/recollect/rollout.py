@@ -150,6 +150,10 @@ class Rollout:
         return episode
 
     async def _run(self, episode: Episode, chats: Chats) -> None:
+        own = asyncio.current_task()
+        if self.timeout is not None and own is not None:
+            # The time limit runs this in a task of its own, which nobody looks at after a stop.
+            own.add_done_callback(_retrieve)
         sees = sees_answers(self.agent) if self.sees is None else self.sees
         task = as_shown(episode.task, sees)
         with boundary("memory"):
@@ -202,6 +206,12 @@ class Rollout:
                 raise  # the run's own doing: it was stopped, or its time is over
             what = f"the agent {part_name(self.agent)} awaited something that was cancelled"
             raise OwnMistake(what, place_of(error)) from None
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Retrieve the exception so asyncio does not warn when nobody waits for the task any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _is_cancelled() -> bool:

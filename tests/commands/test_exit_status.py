@@ -230,6 +230,38 @@ def test_an_evaluation_ends_and_keeps_what_it_has_though_an_agent_blocks(tmp_pat
     assert [record["failure"] for record in read_episodes(Path("out"))] == [None] * 3
 
 
+@pytest.mark.parametrize("signals", [1, 2])
+def test_an_agent_that_blocks_in_its_trial_is_not_blamed_for_a_stop(tmp_path, monkeypatch, signals):
+    monkeypatch.chdir(tmp_path)
+    twice = "import os; os.kill(os.getpid(), 2); os.kill(os.getpid(), 2)"
+    block(free=0, do="while True: pass" if signals == 1 else twice)
+    well = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}
+    with answering(lambda _call: (200, well)) as (url, _calls):
+        words = ["eval", "--tasks", "recall@256", "--agents", "blocking:agent", "--n", "3"]
+        process = Warm([*words, "--no-closed-book", "--model", url, "--out", "out"])
+        if signals == 1:
+            wait(Path("blocked").exists)
+            process.send_signal(signal.SIGINT)
+        _out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "recollect: stopped\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_lists_its_model_and_never_speaks_is_not_waited_for(tmp_path, number):
+    asked: list[str] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (request := await read_request(reader)) is not None:
+            asked.append(request[0])
+            if request[0] == "/v1/models":
+                writer.write(http_response(200, b'{"data": [{"id": "tiny"}]}'))
+
+    with listening(handle) as (port, _end):
+        process = Warm(evaluation(f"http://127.0.0.1:{port}/v1", tmp_path))
+        wait(lambda: "/v1/chat/completions" in asked)
+        assert stopped(process, number) == "recollect: stopped\n"
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["doctor"]])
 def test_output_on_a_full_disk_is_one_message(arguments):
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

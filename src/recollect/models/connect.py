@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from recollect.policies.client import Client, Endpoint, Speech
 from recollect.policies.estimated import EstimatedTokenizer
 from recollect.policies.failures import BadReply, EndpointError, Rejected, ServerError, WrongTokens
 from recollect.policies.http import WireError
-from recollect.policies.presence import find_entry, no_answer
+from recollect.policies.presence import ask, find_entry, no_answer, patience
 from recollect.policies.served import EndpointPolicy, EndpointSpeaker, read_completion
 from recollect.types import Sampling
 
@@ -49,9 +47,7 @@ def connect(
     endpoint = Endpoint(endpoint) if isinstance(endpoint, str) else endpoint
     named = load(tokenizer) if isinstance(tokenizer, str | Path) else tokenizer
     search = _Search(Client(endpoint), named, tuple(known), sampling, window, speech)
-    # A thread of its own, so that it works inside a running event loop, too.
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, search.model()).result()
+    return ask(search.model())
 
 
 def load(folder: str | Path) -> Tokenizer:
@@ -146,7 +142,7 @@ class _Search:
                 ) from None
             return None
         except (WireError, EndpointError) as error:
-            raise no_answer(self.client.endpoint, error) from None
+            raise no_answer(self.client.endpoint, error, [name]) from None
         said = bool(text.strip())  # without a word nothing tells a guess from another tokenizer
         if _agree(tokenizer, ids, text) and (said or not guessed):
             return policy
@@ -171,7 +167,8 @@ class _Search:
             return list(sampled.token_ids), str(answer["choices"][0].get("text") or "")
 
         sampling = Sampling(max_tokens=PROBE_TOKENS, temperature=0.0)
-        return await self.client.post("/completions", policy.body(prompt, sampling), read)
+        with patience(self.client.endpoint):
+            return await self.client.post("/completions", policy.body(prompt, sampling), read)
 
     async def _by_messages(self, name: str) -> EndpointSpeaker:
         """Say something short, to learn what the server calls the limit of a reply."""
@@ -180,12 +177,13 @@ class _Search:
         for limit in ("max_tokens", "max_completion_tokens"):
             speaker = EndpointSpeaker(self.client, name, limit)
             try:
-                await speaker.reply([{"role": "user", "content": "Say OK."}], (), sampling)
+                with patience(self.client.endpoint):
+                    await speaker.reply([{"role": "user", "content": "Say OK."}], (), sampling)
                 return speaker
             except BoundaryError as error:
                 if isinstance(error.cause, Rejected) and "max_completion_tokens" in str(error):
                     continue
-                raise no_answer(self.client.endpoint, error.cause) from None
+                raise no_answer(self.client.endpoint, error.cause, [name]) from None
         raise UserError(
             f"{_shown(name)} at {self.url} accepts no token limit", "serve another model"
         )

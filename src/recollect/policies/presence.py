@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from recollect.errors import UserError
+from recollect.concurrency.stop import Stop
+from recollect.errors import UserError, on_stderr
 from recollect.foreign import one_line
 from recollect.policies.client import Client, Endpoint
-from recollect.policies.failures import BadReply, EndpointError, Filtered, Rejected, ServerError
+from recollect.policies.failures import EndpointError, RateLimited, Rejected, ServerError, TimedOut
 from recollect.policies.http import WireError
 
+T = TypeVar("T")
+
 LONGEST_NAME = 1024
+SILENCE = 5.0
+"""Seconds without an answer from which on it is said on the screen who is waited for."""
 
 
 def check_servers(servers: Mapping[str, Endpoint], strict: bool = False) -> None:
@@ -32,9 +38,29 @@ def check_servers(servers: Mapping[str, Endpoint], strict: bool = False) -> None
             await _check(setting, endpoint, strict)
 
     if servers:
-        # A thread of its own, so that it works inside a running event loop, too.
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(asyncio.run, ask_all()).result()
+        ask(ask_all())
+
+
+def ask(questions: Coroutine[Any, Any, T]) -> T:
+    """Ask servers inside a running event loop, too; an interrupt waits for no answer."""
+    stop = Stop()
+    with ThreadPoolExecutor(1) as pool:  # a thread of its own can have a loop of its own
+        try:
+            return pool.submit(stop.run, questions).result()
+        except BaseException:
+            stop.now()  # the block would wait for the thread, and that for the server
+            raise
+
+
+@contextmanager
+def patience(endpoint: Endpoint) -> Iterator[None]:
+    """Say which server is waited for, if the block takes long."""
+    text = f"waiting for an answer from {endpoint.url}"
+    said = asyncio.get_running_loop().call_later(SILENCE, on_stderr, text)
+    try:
+        yield
+    finally:
+        said.cancel()
 
 
 async def _check(setting: str, endpoint: Endpoint, strict: bool) -> None:
@@ -67,11 +93,12 @@ async def _speak(client: Client) -> None:
     message = {"role": "user", "content": "Say OK."}
     body = {"model": wanted, "messages": [message], "max_tokens": 1, "temperature": 0.0}
     try:
-        await client.post("/chat/completions", body, lambda answer: answer)
+        with patience(client.endpoint):
+            await client.post("/chat/completions", body, lambda answer: answer)
     except (WireError, EndpointError) as error:
         if names and isinstance(error, Rejected):
             raise _not_served(client.endpoint, names) from None
-        raise no_answer(client.endpoint, error) from None
+        raise no_answer(client.endpoint, error, names) from None
 
 
 async def find_entry(client: Client) -> dict[str, Any]:
@@ -93,24 +120,30 @@ async def find_entry(client: Client) -> dict[str, Any]:
 
 async def list_models(client: Client) -> list[dict[str, Any]]:
     """Return what a server says about its models."""
-    listed = (await client.get("/models", 30.0)).get("data")
+    with patience(client.endpoint):
+        listed = (await client.get("/models", 30.0)).get("data")
     entries = listed if isinstance(listed, list) else []
     return [entry for entry in entries if isinstance(entry, dict) and _is_name(entry.get("id"))]
 
 
-def no_answer(endpoint: Endpoint, error: BaseException) -> UserError:
-    """Say what is wrong with a server that gives no good answer."""
+def no_answer(endpoint: Endpoint, error: BaseException, listed: Sequence[str] = ()) -> UserError:
+    """Say what is wrong with a server that gives no good answer.
+
+    One that has `listed` models was asked to say something.
+    """
     if isinstance(error, Rejected) and str(error)[:3] in ("401", "403"):
         return UserError(
             f"{endpoint.url} refuses the key ({error})",
             f"put the server's key into the environment variable {endpoint.api_key_env}",
         )
-    if isinstance(error, BadReply | Filtered):
+    answers = isinstance(error, EndpointError) and not isinstance(error, ServerError)
+    if answers and listed:
         return UserError(
-            f"the model at {endpoint.url} gives no reply that can be used ({error})",
-            "look into its server's log, or name another model",
+            f"{endpoint.url} lists {_first(listed)}, but to a short message it gives no reply that"
+            f" can be used ({error})",
+            _remedy(error),
         )
-    if isinstance(error, Rejected | EndpointError) and not isinstance(error, ServerError):
+    if answers and not isinstance(error, TimedOut):
         return UserError(
             f"{endpoint.url} answers, but lists no models ({error})",
             "give the address up to and with /v1, such as http://localhost:8000/v1",
@@ -123,11 +156,23 @@ def no_answer(endpoint: Endpoint, error: BaseException) -> UserError:
 
 
 def _not_served(endpoint: Endpoint, names: list[str]) -> UserError:
-    shown = ", ".join(one_line(name, 100) for name in names[:8])
-    shown += f" and {len(names) - 8} more" if names[8:] else ""
     wanted = endpoint.model
     what = f"does not serve {wanted!r}" if wanted else f"serves {len(names)} models"
-    return UserError(f"{endpoint.url} {what}", f"name one that it serves: {shown}")
+    return UserError(f"{endpoint.url} {what}", f"name one that it serves: {_first(names)}")
+
+
+def _remedy(error: BaseException) -> str:
+    """Return what to do about a server that lists models and gives no good reply."""
+    if isinstance(error, RateLimited):
+        return "wait until it takes requests again, then run the same command"
+    if isinstance(error, Rejected):
+        return "start its server with settings that allow this, or name another model"
+    return "look into its server's log, or name another model"
+
+
+def _first(names: Sequence[str]) -> str:
+    shown = ", ".join(one_line(name, 100) for name in names[:8])
+    return shown + (f" and {len(names) - 8} more" if names[8:] else "")
 
 
 def _is_name(value: Any) -> bool:
