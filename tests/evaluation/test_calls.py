@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.chat.policy import Speaker, Spoken, SpokenCall
-from recollect.evaluation.calls import CallLog, RecordedPolicy, RecordedSpeaker, call_key
+from recollect.evaluation.calls import CallLog, Calls, RecordedPolicy, RecordedSpeaker, call_key
 from recollect.files import Lines, read_lines
 from recollect.types import Completion, Sampling
 
@@ -78,6 +79,25 @@ def test_a_speakers_words_calls_and_counts_come_back(tmp_path: Path):
     assert ask() == ask() and speaker.asked == 1
     spoken, told = ask()
     assert spoken.calls[0].name == "find" and told == {"memory": [11, 1]}
+
+
+def test_time_that_calls_took_at_once_counts_once(tmp_path: Path):
+    class Slow(Counted):
+        async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+            await asyncio.sleep(0.05)
+            return await super().sample(prompt_ids, sampling)
+
+    async def ask(calls: Calls) -> float:
+        policy, started = RecordedPolicy(Slow(), calls), time.perf_counter()
+        await asyncio.gather(*(policy.sample([1], Sampling(seed=i)) for i in range(20)))
+        return time.perf_counter() - started
+
+    log = CallLog(tmp_path / "calls.jsonl", ())
+    took = asyncio.run(ask(log.tried("a")))
+    again = log.of("a")
+    asyncio.run(ask(again))
+    assert again.replayed == 20 and 0.04 < again.seconds <= took + 0.01
+    log.close()
 
 
 def test_what_a_kill_left_of_a_rewritten_log_is_not_taken_over(tmp_path: Path):

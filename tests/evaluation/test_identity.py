@@ -17,6 +17,7 @@ import pytest
 import recollect
 from recollect.cli import main
 from recollect.errors import UserError
+from recollect.evaluation import texts
 from recollect.evaluation.entry import _around, commit_of
 from recollect.types import Question, Task
 from tests.support.chat_server import chat_server
@@ -156,6 +157,67 @@ def test_a_family_that_was_edited_is_refused_and_its_source_kept(tmp_path, monke
         assert main(words) == 2
         said = " ".join(capsys.readouterr().err.split())
         assert "the tasks mine:Chess were" in said and kept.read_text() == before
+
+
+READS = """\
+from pathlib import Path
+from recollect import Question, Task
+
+def fam(split):
+    word = Path("N.txt").read_text()
+    asked = (Question("Which word?", (word,)),)
+    return [Task(f"{split}-{i}", [f"Text {i} says {word}."], asked) for i in range(20)]
+"""
+
+
+@pytest.mark.parametrize("n", ["4", "8"])
+def test_a_function_whose_data_have_changed_is_refused_before_a_model_is_asked(
+    tmp_path, monkeypatch, capsys, n
+):
+    """The source is the same, and tasks that are new have no hash to compare."""
+    with own_folder(tmp_path, monkeypatch, own=READS), chat_server(lambda _text: "cat") as server:
+        words = ["eval", "--agents", "full_context", "--tasks", "own:fam", "--model", server.url]
+        words += ["--out", "out", "--no-closed-book", "--n"]
+        Path("N.txt").write_text("cat")
+        assert main([*words, "4"]) == 0
+        config = Path("out/config.json").read_text()
+        asked = len(server.texts)
+        Path("N.txt").write_text("dog")
+        capsys.readouterr()
+        assert main([*words, n]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert "own:fam, task 0 of seed 0: the task's text is not what stored episodes" in said
+        assert "fix: evaluate into a new folder with --out" in said
+        asked_now = [text for text in server.texts[asked:] if text != "Say OK."]
+        assert not asked_now and Path("out/config.json").read_text() == config
+        Path("N.txt").write_text("cat")
+        assert main([*words, n]) == 0
+
+
+def test_few_tasks_are_made_again_and_fewer_of_long_ones():
+    made: list[int] = []
+
+    class Seen(Moves):
+        def task(self, index, seed=0, split="train"):
+            made.append(index)
+            return super().task(index, seed, split)
+
+    class Two(Seen):
+        def size(self, split):
+            return 2
+
+    def check(n: int, chars: int, family: Moves = Seen()) -> list[int]:
+        made.clear()
+        known = {(0, i): (texts.measure(Moves().task(i, 0, "test")).hash, chars) for i in range(n)}
+        texts.check_unchanged({"moves": known}, {"moves": family}, "test")
+        return made
+
+    assert check(5, 100) == [0, 1, 2, 3, 4] and check(1, 10**9) == [0] and check(0, 1) == []
+    assert len(set(check(1000, 100))) == 32 and (made[0], made[-1]) == (0, 999)
+    assert check(1000, 10**9) == [0, 999]
+    assert check(2, 100, Two()) == [0, 1]
+    with pytest.raises(UserError, match="moves, task 2 of seed 0: the task's text is not"):
+        check(3, 100, Two())
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

@@ -176,6 +176,39 @@ class Endless:
         return self.draw(index, split)
 
 
+def test_a_function_that_returns_other_tasks_each_time_is_refused():
+    draw = Random(1)
+
+    def named(numbers):
+        return [Task(f"t-{i}", [f"text {number}"], (WHO,)) for i, number in enumerate(numbers)]
+
+    def drawn(split):
+        return named(draw.sample(range(1000), 12))
+
+    def shuffled():
+        return draw.sample(named(range(12)), 12)
+
+    def same(split):
+        return named(Random(split).sample(range(1000), 12))
+
+    for draws in (drawn, shuffled):
+        says = rf"own_tasks.py:\d+: {draws.__name__} returns other tasks each time"
+        with pytest.raises(UserError, match=says):
+            first_task(as_family(draws), 0, "test")
+    assert first_task(as_family(same), 0, "test")
+
+
+def test_a_function_that_takes_long_is_called_once(monkeypatch):
+    monkeypatch.setattr("recollect.tasks.function.QUICK", 0.0)
+    asked = []
+
+    def every():
+        asked.append(0)
+        return [Task(f"{i}", ["a text"], (WHO,)) for i in range(20)]
+
+    assert first_task(as_family(every), 0, "test") and len(asked) == 1
+
+
 def test_tasks_of_one_id_may_be_one_task():
     """A family draws with replacement, or repeats the one task that it has."""
     first_task(Endless(lambda index, split: Task("one", ["a text"], (WHO,))), 0, "train")

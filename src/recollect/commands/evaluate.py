@@ -89,7 +89,8 @@ def evaluate(
     for note in (*store.notes, *([f"{estimated}; {REMEDY}"] if estimated else [])):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     try:
-        stop.run(try_out(setup, opened, store, partial(console.print, markup=False)))
+        say = partial(console.print, markup=False)
+        stop.run(try_out(setup, opened, store, say, options.timeout))
         enter(folder, setup, options, opened, command)
         harness = Harness(
             setup.grid,

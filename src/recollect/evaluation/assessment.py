@@ -30,6 +30,7 @@ from recollect.evaluation.scoring import (
     score_record,
     try_stored,
 )
+from recollect.evaluation.texts import changed
 from recollect.metrics import holm
 
 CLOSED_BOOK = "closed_book"
@@ -251,12 +252,7 @@ def _check_text(record: Record, known: dict[tuple[int, int], str]) -> None:
     """Refuse to compare episodes of one task whose text differs: its data have changed."""
     place = record["seed"], record["index"]
     if known.setdefault(place, record["hash"]) != record["hash"]:
-        raise UserError(
-            f"{record['id']}: the task's text is not what other episodes read: the data have"
-            " changed since these were run, or the tasks differ each time they are made",
-            "evaluate into a new folder with --out; let tasks of your own be the same in every"
-            " process: sort what you take out of a set",
-        )
+        raise changed(record["id"], "other")
 
 
 def _data_hash(found: dict[tuple[int, int], str]) -> str:

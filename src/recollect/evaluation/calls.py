@@ -102,6 +102,8 @@ class Calls:
     """By role: tokens read and written as a server counted them, whose tokenizer is not ours."""
     uncounted: set[str] = field(default_factory=set)
     """Roles with a call for which there is no such count, or one that cannot be true."""
+    _ended: float = field(default=0.0, init=False, repr=False)
+    """When the last call ended."""
 
     @property
     def counted(self) -> dict[str, list[int]]:
@@ -118,8 +120,17 @@ class Calls:
         return reply
 
     def keep(self, key: str, reply: Any, seconds: float) -> None:
-        """Write down what was said to a call."""
-        self.lines.append((self.episode, key, reply, round(seconds, 4)))
+        """Write down what was said to a call that has just ended.
+
+        Time that several calls took at once counts once: together it is the episode's.
+        """
+        now = time.perf_counter()
+        alone, self._ended = min(seconds, now - self._ended), now
+        self.write(key, reply, round(alone, 4))
+
+    def write(self, key: str, reply: Any, seconds: float) -> None:
+        """Put a call into the log."""
+        self.lines.append((self.episode, key, reply, seconds))
 
 
 class TriedCalls(Calls):
@@ -129,10 +140,10 @@ class TriedCalls(Calls):
         """Return what was said to a call before, and keep it."""
         return self.kept[key][0] if key in self.kept else None
 
-    def keep(self, key: str, reply: Any, seconds: float) -> None:
-        """Write down what was said to a call, and remember it."""
-        super().keep(key, reply, seconds)
-        self.kept[key] = (reply, round(seconds, 4))
+    def write(self, key: str, reply: Any, seconds: float) -> None:
+        """Put a call into the log, and remember it."""
+        super().write(key, reply, seconds)
+        self.kept[key] = (reply, seconds)
 
 
 @dataclass(frozen=True)

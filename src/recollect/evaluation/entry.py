@@ -15,11 +15,12 @@ from recollect.config.modules import is_named, load
 from recollect.config.sources import copy_sources, table_of
 from recollect.config.stored import own_sources
 from recollect.errors import UserError
-from recollect.evaluation.folder import read_config, write_config
+from recollect.evaluation.folder import read_config, read_texts, write_config
 from recollect.evaluation.identity import described
 from recollect.evaluation.models import Opened
 from recollect.evaluation.options import EvalOptions
 from recollect.evaluation.setup import Setup
+from recollect.evaluation.texts import check_unchanged
 
 WHEREABOUTS = ("url", "folder", "run", "device")
 """Facts of a model that may change when it is served elsewhere."""
@@ -75,6 +76,7 @@ def enter(
     before = read_config(folder)
     if before is not None:
         _check_same(folder, before, config)
+        check_unchanged(read_texts(folder), setup.grid.families, options.split)
         config["agents"] = {**before["agents"], **settings}
         config["sets"] = {**before["sets"], **sets}
         config["commands"] = list(dict.fromkeys([*before["commands"], command]))

@@ -108,6 +108,15 @@ def read_episodes(folder: Path) -> Iterator[Record]:
             yield record
 
 
+def read_texts(folder: Path) -> dict[str, dict[tuple[int, int], tuple[str, int]]]:
+    """Return what the stored episodes read: by set, seed and index its hash and its characters."""
+    found: dict[str, dict[tuple[int, int], tuple[str, int]]] = {}
+    for record in _records(folder / EPISODES):
+        place = record["seed"], record["index"]
+        found.setdefault(record["task"], {})[place] = record["hash"], record["chars"]
+    return found
+
+
 def _records(path: Path) -> Iterator[Record]:
     for number, record in read_lines(path, REPAIR):
         if wrong := wrong_episode(record):

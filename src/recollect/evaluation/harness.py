@@ -125,6 +125,10 @@ class Harness:
         record = episode_record(job, text, episode, calls, tokenizers)
         record |= {"bound": True} if is_bound_now else {}
         record |= {"early": True} if given_early(agent, text.task) else {}
+        if self.timeout is not None:
+            # Replies of before cost an episode no time: it had its whole limit beside theirs.
+            longest = max(self.timeout, round(episode.seconds, 3))
+            record["seconds"] = min(record["seconds"], longest)
         record |= {"run": round(self.started.at, 3), "at": round(self.started.now(), 3)}
         self.store.add(record)
         return record

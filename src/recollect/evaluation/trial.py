@@ -32,19 +32,24 @@ TIMEOUT = 60.0
 
 
 async def try_out(
-    setup: Setup, opened: Opened, store: EvaluationFolder, say: Callable[[str], None]
+    setup: Setup,
+    opened: Opened,
+    store: EvaluationFolder,
+    say: Callable[[str], None],
+    timeout: float | None = None,
 ) -> None:
     """Refuse an agent whose own code fails on a set's first task; what is done is not tried.
 
-    Says where the code is if it takes long.
+    Says where the code is if it takes long. No trial takes longer than an episode may.
     """
+    limit = TIMEOUT if timeout is None else min(TIMEOUT, timeout)
     for name, agent in setup.agents.items():
         if is_ours(agent):
             continue
         if is_bound(agent):
             say(f"{name} is shown the accepted answers: it is a bound, and no competitor")
         models = opened.own.get(name, opened.models)
-        rollout = Rollout(setup.bound[name], models, NoReward(), timeout=TIMEOUT)
+        rollout = Rollout(setup.bound[name], models, NoReward(), timeout=limit)
         before = held(rollout.agent)
         for set_name, family in setup.grid.families.items():
             job = Job(set_name, name, 0, 0)

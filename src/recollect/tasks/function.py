@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -22,6 +23,8 @@ from recollect.types import Task
 
 HELD_OUT = 0.1
 """The share of tasks that is held out if the function takes no split."""
+QUICK = 2.0
+"""Seconds in which a function has to return its tasks to be called once more and compared."""
 SPLITS: tuple[Split, Split] = ("train", "test")
 MEMBERS = ("name", "metric", "size", "task", "longer")
 HOW = (
@@ -74,6 +77,18 @@ class FunctionTasks:
 
     @cached_property
     def _tasks(self) -> dict[Split, list[Task]]:
+        started = time.perf_counter()
+        found = self._dealt()
+        # Kept, the list is the same whenever asked: only another call shows that it is drawn.
+        if time.perf_counter() - started < QUICK and not _are_same(found, self._dealt()):
+            raise UserError(
+                f"{place_of_function(self.function)}: {self.name} returns other tasks each time",
+                "draw from a random.Random(0) made in the function; sort what you take out of a"
+                " folder or a set",
+            )
+        return found
+
+    def _dealt(self) -> dict[Split, list[Task]]:
         if (given := _by_split(self.function)) is not None:
             return {split: self._checked(given(split)) for split in SPLITS}
         every = self._checked(self.function())
@@ -159,6 +174,14 @@ def _is_same(one: Task, other: Task) -> bool:
     """Tell whether two tasks are one; lazy texts are not compared."""
     same = (one.id, one.questions) == (other.id, other.questions)
     return same and text_of(one) == text_of(other)
+
+
+def _are_same(one: Mapping[Split, list[Task]], other: Mapping[Split, list[Task]]) -> bool:
+    """Tell whether a function's tasks are those of another call, in the same order."""
+    return all(
+        len(one[split]) == len(other[split]) and all(map(_is_same, one[split], other[split]))
+        for split in SPLITS
+    )
 
 
 def _made_task(family: TaskFamily, seed: int, split: Split, index: int) -> Task:

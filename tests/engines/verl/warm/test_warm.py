@@ -113,6 +113,13 @@ def test_limits_and_masks_are_those_of_the_client(interpreter, program, limit):
     assert found.stdout == f"{limit} {0o027}\n"
 
 
+def test_what_a_shell_ignores_in_its_background_stays_ignored(interpreter, program):
+    code = program("import signal; print([signal.getsignal(n).name for n in (1, 2, 10)])")
+    words = f"trap '' HUP INT; exec {interpreter} {code}"
+    found = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=60)
+    assert found.stdout == "['SIG_IGN', 'SIG_IGN', 'SIG_DFL']\n"
+
+
 def test_what_an_interpreter_reads_as_it_begins_needs_a_new_one(interpreter, program):
     code = program("import sys; print(hash('a'), 'imported_early' in sys.modules)")
     given = {"env": os.environ | {"PYTHONHASHSEED": "7"}}
@@ -132,7 +139,7 @@ def test_a_client_that_has_given_up_becomes_nothing(interpreter, program, tmp_pa
     done = tmp_path / "done"
     code = program(f"open({str(done)!r}, 'w')")
     given = {"arguments": [str(code)], "environment": dict(os.environ), "folder": "/", "files": [],
-             "umask": 0o22, "most_files": [1024, 4096]}  # fmt: skip
+             "umask": 0o22, "most_files": [1024, 4096], "ignored": []}  # fmt: skip
     text = json.dumps(given).encode()
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(interpreter.parent / "socket"))

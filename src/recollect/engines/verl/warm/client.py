@@ -72,6 +72,7 @@ def ask(path: str, arguments: list[str]) -> socket.socket | None:
         os.umask(mask)
         given = {"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd(),
                  "files": files, "umask": mask,
+                 "ignored": [n for n in signal.valid_signals() if is_ignored(n)],
                  "nice": os.getpriority(os.PRIO_PROCESS, 0),
                  "cores": sorted(os.sched_getaffinity(0)),
                  "most_files": resource.getrlimit(resource.RLIMIT_NOFILE)}  # fmt: skip
@@ -88,6 +89,11 @@ def ask(path: str, arguments: list[str]) -> socket.socket | None:
         pass
     connection.close()
     return None
+
+
+def is_ignored(number: int) -> bool:
+    """Tell whether whatever is started here ignores a signal, as in the background of a shell."""
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def open_files() -> list[int]:

@@ -11,8 +11,9 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 Job = Callable[[], object]
 SWITCHES = set("BEIPqRsSu")
@@ -57,4 +58,12 @@ def run_file(path: str, arguments: Sequence[str], alone: bool) -> None:
     # In the place of the warm process's own, for good: what ends later still looks names up there.
     module = sys.modules["__main__"] = ModuleType("__main__")
     module.__file__ = path
-    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), vars(module))
+    Script("__main__", path).exec_module(module)
+
+
+class Script(SourceFileLoader):
+    """Loads a file as an interpreter does that is asked to run it: nothing compiled is kept."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the file."""
+        return self.source_to_code(self.get_data(self.path), self.path)

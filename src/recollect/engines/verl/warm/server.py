@@ -257,6 +257,8 @@ def settle(files: list[int], given: dict[str, Any]) -> None:
     for number in (*FORWARDED, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in given["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in range(3):
         os.dup2(nowhere, standard)
