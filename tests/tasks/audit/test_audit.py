@@ -15,10 +15,12 @@ from rich.console import Console
 
 from recollect.cli import main
 from recollect.commands.data.audit import Audit, AuditOptions, audit_family, leaks, run_audit
+from recollect.errors import UserError
 from recollect.tasks.audit.audit import binomial_tail
 from recollect.tasks.base import Split, TaskFamily
 from recollect.tasks.documents.document_files import build_documents, sort_inputs
 from recollect.tasks.documents.squad import SQUAD, Squad
+from recollect.tasks.function import as_family
 from recollect.tasks.made.chronicle import Chronicle
 from recollect.tasks.made.ledger import Ledger
 from recollect.tasks.made.recall import DIARY, Recall
@@ -359,3 +361,11 @@ def test_the_tail_of_a_guess_is_exact():
     assert binomial_tail(10, 10, 0.5) == pytest.approx(2**-10)
     assert binomial_tail(9, 10, 0.5) == pytest.approx(11 * 2**-10)
     assert binomial_tail(1, 3, 0.2) == pytest.approx(1 - 0.8**3)
+
+
+def test_tasks_without_questions_are_not_called_sound():
+    def silent(split: Split) -> list[Task]:
+        return [Task(f"{split} {i}", (f"{split} {i}",), ()) for i in range(3)]
+
+    with pytest.raises(UserError, match="silent asks no questions: nothing can leak"):
+        audit_family("silent", as_family(silent), 3)

@@ -78,6 +78,8 @@ def audit_family(
     tasks = _tasks(family, n, seed, split)
     if not tasks:
         raise UserError(f"{name} has no {split} tasks", "choose the other split with --split")
+    if not any(task.questions for task in tasks):
+        raise UserError(f"{name} asks no questions: nothing can leak", "ask some in every task")
     other: Split = "train" if split == "test" else "test"
     rest = _tasks(family, n, seed, other)
     train, test = (rest, tasks) if split == "test" else (tasks, rest)
