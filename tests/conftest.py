@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -65,3 +67,11 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if not REAL.exists():
         pytest.skip("LoCoMo is not beside the repository")
     return load(REAL, folder)
+
+
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Undo what a shell does to background processes, which the tests may be."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

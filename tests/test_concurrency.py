@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -131,14 +130,6 @@ def test_a_failure_after_all_have_left_is_no_news():
 
     asyncio.run(main())
     assert not complaints
-
-
-@pytest.fixture
-def heard() -> Iterator[None]:
-    """Undo what a shell does to background processes, which the tests may be."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("heard")

@@ -457,10 +457,13 @@ def test_a_metric_that_leads_one_set_is_shown_for_the_others(here, capsys):
     Path("own.py").write_text(ASKING)
     with chat_server(lambda _text: "e1") as server:
         words = ["eval", "--tasks", "own:Led", "own:Matched", "--agents", "full_context"]
-        words += ["--metrics", "token_f1,answer_match", "--model", server.url, "--out", "out"]
-        assert main(words) == 0
+        more = ["memagent_sub_em", "hotpotqa_em", "hotpotqa_f1", "locomo_f1", "boxed_exact_match"]
+        metrics = ",".join(["token_f1", "answer_match", *more])
+        assert main([*words, "--metrics", metrics, "--model", server.url, "--out", "out"]) == 0
     beside = capsys.readouterr().out.partition("as asked for")[2].partition("build in")[0]
-    assert "answer_match" in beside and "token_f1" in beside
+    for name in ("answer_match", "token_f1", *more):
+        assert name in beside
+    assert "full_context" in beside and "…" not in beside  # as wide as a file or a pipe is
 
 
 def test_whoever_sees_answers_or_asks_no_model_is_named_with_the_scores(here, capsys):

@@ -98,14 +98,6 @@ def listing(name: str, chat: Callable[[], bytes | None]) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/v1"
 
 
-@pytest.fixture
-def heard() -> Iterator[None]:
-    """Undo what a shell does to background processes, which the tests may be."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("heard")
 @CHECKS
 def test_an_interrupt_does_not_wait_for_an_answer(check, model):

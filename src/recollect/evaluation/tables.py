@@ -62,17 +62,19 @@ def asked_table(results: Results, asked: Sequence[str]) -> Table | None:
 
 
 def _beside(rows: Sequence[tuple[Cell, Sequence[str]]], names: Sequence[str], title: str) -> Table:
-    """Show scores beside the first one: of every cell those that are named with it."""
+    """Show further scores below each other: sets have different ones, too many for columns."""
     table = plain_table(padding=2)
     table.title, table.title_justify = title, "left"
-    for header in ("tasks", "agent"):
+    for header in ("tasks, by", "agent"):
         table.add_column(header, no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    for cell, own in rows:
-        found = [cell.scores.get(name) if name in own else None for name in names]
-        shown = ["" if s is None else estimate(s.mean, s.low, s.high) for s in found]
-        table.add_row(cell.task, cell.agent, *shown)
+    table.add_column("mean and 95% interval", justify="right", no_wrap=True)
+    for task in dict.fromkeys(cell.task for cell, _own in rows):
+        table.add_row(Text(task, "bold"))
+        for name in names:
+            for cell, own in rows:
+                if cell.task == task and name in own and (score := cell.scores.get(name)):
+                    shown = estimate(score.mean, score.low, score.high)
+                    table.add_row(Text(f"  {name}", "bright_black"), cell.agent, shown)
     return table
 
 
