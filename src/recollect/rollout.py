@@ -150,10 +150,8 @@ class Rollout:
         return episode
 
     async def _run(self, episode: Episode, chats: Chats) -> None:
-        own = asyncio.current_task()
-        if self.timeout is not None and own is not None:
-            # The time limit runs this in a task of its own, which nobody looks at after a stop.
-            own.add_done_callback(_retrieve)
+        if self.timeout is not None:
+            _look_after_this_task()
         sees = sees_answers(self.agent) if self.sees is None else self.sees
         task = as_shown(episode.task, sees)
         with boundary("memory"):
@@ -206,6 +204,15 @@ class Rollout:
                 raise  # the run's own doing: it was stopped, or its time is over
             what = f"the agent {part_name(self.agent)} awaited something that was cancelled"
             raise OwnMistake(what, place_of(error)) from None
+
+
+def _look_after_this_task() -> None:
+    """Let it end unseen: a time limit has one of its own, which nobody looks at after a stop.
+
+    A frame of an episode must not know it: its error would hold itself, and all that was read.
+    """
+    if own := asyncio.current_task():
+        own.add_done_callback(_retrieve)
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
