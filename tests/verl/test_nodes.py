@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import recollect
 from recollect.config.presets import preset
@@ -100,12 +101,14 @@ def test_the_doctor_refuses_nodes_that_differ(head, cluster, tmp_path):
         other.stop()
     assert done.returncode == 1, done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if "✗" in line]
-    assert len(lines) == 2, done.stdout
-    ours, theirs = lines
+    assert len(lines) == 2 + (torch.version.cuda is None), done.stdout
+    ours, theirs, *gpus = lines
+    # The GPUs of these nodes are made up: with a torch for CPUs nothing could use them.
+    assert all("GPUs" in line and "is built for CPUs" in line for line in gpus)
     assert "recollect-rl" in ours and f" {recollect.__version__}" in ours and " 9.9.9" in ours
     assert "module my_agents" in theirs and "not the same code" in theirs
     if can_be_apart():
-        assert all("node-c" in line and socket.gethostname() in line for line in lines)
+        assert all("node-c" in line and socket.gethostname() in line for line in (ours, theirs))
 
 
 def settings(folder: Path) -> TrainConfig:
