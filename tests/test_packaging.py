@@ -134,3 +134,11 @@ def test_in_its_own_folder_a_checkout_is_a_dot(monkeypatch):
     assert packaging.install("local,serve") in (
         "pip install -e '.[local,serve]'", "pip install '.[local,serve]'"
     )  # fmt: skip
+
+
+def test_a_hint_needs_no_current_folder(tmp_path, monkeypatch):
+    place = tmp_path / "gone"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    place.rmdir()
+    assert packaging.install("local").startswith("pip install ")

@@ -35,9 +35,16 @@ def install(extras: str = "", again: bool = False) -> str:
         return f"pip install {flags}" + (f"'{NAME}{wanted}'" if wanted else NAME)
     if isinstance(source, str):
         return f"pip install {flags}{shlex.quote(f'{NAME}{wanted} @ {source}')}"
-    folder = "." if source.folder == Path.cwd() else str(source.folder)
+    folder = "." if _is_current(source.folder) else str(source.folder)
     flags += "-e " if source.editable else ""
     return f"pip install {flags}{shlex.quote(folder + wanted)}"
+
+
+def _is_current(folder: Path) -> bool:
+    try:
+        return folder == Path.cwd()
+    except OSError:  # the current folder has been removed
+        return False
 
 
 @dataclass(frozen=True)
