@@ -181,3 +181,11 @@ def test_an_address_where_nothing_listens_is_refused_at_once():
         check_answers(address)
         check_answers(f"ray://{address}")
     check_answers("auto")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("verl") is not None, reason="verl is installed")
+def test_what_is_listed_and_cannot_be_imported_is_not_ready(monkeypatch, capsys):
+    monkeypatch.setattr("recollect.commands.cluster_doctor.here", lambda: WELL)
+    assert main(["doctor", "--engine", "verl"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "✗ verl cannot be imported" in said and "Ready" not in said

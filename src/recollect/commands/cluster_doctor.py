@@ -25,6 +25,8 @@ def doctor_verl(console: Console, address: str | None = None, modules: Sequence[
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         findings = _installed([here()])
+        if all(finding.status != "bad" for finding in findings):  # a damaged installation
+            findings += [Finding(name, "bad", "cannot be imported", _fix()) for name in missing]
     else:
         nodes = ask_nodes(address, modules)
         findings = [*examine(nodes, modules), *(judge(found) for found in look())]
