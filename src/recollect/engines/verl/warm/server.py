@@ -219,7 +219,9 @@ class Server:
             os.kill(pid, number)
         if not numbers:
             self._clients.pop(pid).close()
-            os.killpg(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has joined another group
+                os.killpg(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
 
 def receive(client: socket.socket, files: list[int]) -> dict[str, Any]:
